@@ -1,0 +1,247 @@
+//! What an attempt ends in, and what a lookup finds.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::name::{put, tagged};
+
+/// Longest reason kept with an outcome or a decision; longer ones are cut.
+pub const REASON_BYTES_MAX: usize = 1000;
+
+/// The name of what was made, in the destination's own words: `ch_3Nx`, `INV-2026-17`.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct ExternalId(Arc<str>);
+
+impl ExternalId {
+    /// Takes an id; control characters are dropped and it is cut at 255 bytes, because it comes from outside.
+    pub fn new(text: &str) -> Option<Self> {
+        let clean: String = text.chars().filter(|c| !c.is_control()).collect();
+        let clean = cut(clean.trim(), 255);
+        (!clean.is_empty()).then(|| Self(clean.into()))
+    }
+
+    /// Its text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for ExternalId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", &*self.0)
+    }
+}
+
+/// What the destination said, kept for everyone who asks again.
+#[derive(Clone, PartialEq, Eq, Hash, Default)]
+pub struct Answer {
+    /// What was made, if the destination named it.
+    pub external_id: Option<ExternalId>,
+    /// What the door needs beside the body to give the answer again: status and headers, an exit status. Text.
+    pub head: Arc<str>,
+    /// The body.
+    pub body: Body,
+}
+
+impl Answer {
+    /// An answer that is only a body.
+    pub fn of(body: impl Into<Bytes>) -> Self {
+        Self { body: Body::Kept(body.into()), ..Self::default() }
+    }
+
+    /// The same answer, naming what was made.
+    #[must_use]
+    pub fn with_external_id(mut self, id: &str) -> Self {
+        self.external_id = ExternalId::new(id);
+        self
+    }
+
+    /// The body, unless it was too large to keep.
+    pub fn bytes(&self) -> Option<&Bytes> {
+        match &self.body {
+            Body::Kept(bytes) => Some(bytes),
+            Body::NotKept { .. } => None,
+        }
+    }
+
+    /// The same answer with a body of more than `bytes_max` replaced by its length and digest (S20).
+    #[must_use]
+    pub fn limited(mut self, bytes_max: usize) -> Self {
+        if let Body::Kept(bytes) = &self.body
+            && bytes.len() > bytes_max
+        {
+            self.body = Body::NotKept { bytes: bytes.len() as u64, digest: blake3::hash(bytes).into() };
+        }
+        self
+    }
+}
+
+impl fmt::Debug for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Bodies are not logged (S41).
+        f.debug_struct("Answer").field("external_id", &self.external_id).field("body", &self.body).finish()
+    }
+}
+
+/// The body of an answer.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub enum Body {
+    /// Whole.
+    Kept(Bytes),
+    /// Too large to keep: only what it was (S20).
+    NotKept {
+        /// Its length.
+        bytes: u64,
+        /// Its BLAKE3 hash.
+        digest: [u8; 32],
+    },
+}
+
+impl Default for Body {
+    fn default() -> Self {
+        Self::Kept(Bytes::new())
+    }
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Kept(bytes) => write!(f, "{} bytes", bytes.len()),
+            Self::NotKept { bytes, .. } => write!(f, "{bytes} bytes, not kept"),
+        }
+    }
+}
+
+/// What an attempt ended in.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Outcome {
+    /// It happened, and this is the answer.
+    Answered(Answer),
+    /// The destination said no.
+    Refused {
+        /// What it said.
+        answer: Answer,
+        /// How long the refusal is given again to the same request; after that another try may go, because causes
+        /// get fixed (S18).
+        replay_for: Duration,
+    },
+    /// It certainly did not happen (S16).
+    NotSent {
+        /// Why.
+        reason: Arc<str>,
+        /// When the destination asked to be tried again.
+        retry_after: Option<Duration>,
+        /// The caller was told and must mend something first (401, 403, 407): counts as no attempt, and nobody tries
+        /// again by himself.
+        passed_on: bool,
+    },
+    /// It may or may not have happened (S17).
+    Unknown {
+        /// Why nobody knows.
+        reason: Arc<str>,
+        /// When the destination asked to be tried again.
+        retry_after: Option<Duration>,
+        /// A person must look, whatever the recovery class: it happened in part (S19).
+        park: bool,
+    },
+}
+
+impl Outcome {
+    /// Nothing was sent; it may be tried again after a backoff.
+    pub fn not_sent(reason: &str) -> Self {
+        Self::NotSent { reason: cut(reason, REASON_BYTES_MAX).into(), retry_after: None, passed_on: false }
+    }
+
+    /// Nobody knows.
+    pub fn unknown(reason: &str) -> Self {
+        Self::Unknown { reason: cut(reason, REASON_BYTES_MAX).into(), retry_after: None, park: false }
+    }
+
+    /// The destination said no; the refusal is not given again.
+    pub fn refused(answer: Answer) -> Self {
+        Self::Refused { answer, replay_for: Duration::ZERO }
+    }
+}
+
+/// What a lookup found.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Finding {
+    /// It happened; this is what the lookup saw of it.
+    Found(Answer),
+    /// It is not there. Counts only once nothing can arrive any more (S24).
+    NotFound,
+    /// The lookup gave no answer: an error is not a "no".
+    Silent {
+        /// What went wrong.
+        reason: Arc<str>,
+    },
+}
+
+/// What the holder of a permit reports.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Report {
+    /// Of an attempt.
+    Act(Outcome),
+    /// Of a lookup.
+    Lookup(Finding),
+}
+
+impl Report {
+    /// Tells two reports apart: the same settle repeated from a different one (S12).
+    pub(crate) fn digest(&self) -> u64 {
+        let mut hasher = tagged("twicesafe report v1");
+        let mut answer = |kind: u8, answer: &Answer| {
+            hasher.update(&[kind]);
+            put(&mut hasher, answer.external_id.as_ref().map_or("", ExternalId::as_str).as_bytes());
+            put(&mut hasher, answer.head.as_bytes());
+            match &answer.body {
+                Body::Kept(bytes) => put(&mut hasher, bytes),
+                Body::NotKept { digest, .. } => put(&mut hasher, digest),
+            }
+        };
+        match self {
+            Self::Act(Outcome::Answered(said)) => answer(1, said),
+            Self::Act(Outcome::Refused { answer: said, .. }) => answer(2, said),
+            Self::Lookup(Finding::Found(said)) => answer(3, said),
+            Self::Act(Outcome::NotSent { .. }) => drop(hasher.update(&[4])),
+            Self::Act(Outcome::Unknown { .. }) => drop(hasher.update(&[5])),
+            Self::Lookup(Finding::NotFound) => drop(hasher.update(&[6])),
+            Self::Lookup(Finding::Silent { .. }) => drop(hasher.update(&[7])),
+        }
+        u64::from_be_bytes(hasher.finalize().as_bytes()[..8].try_into().expect("a hash has 32 bytes"))
+    }
+}
+
+/// How an answer came to be known.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Source {
+    /// The destination answered the attempt.
+    Act,
+    /// A lookup found it.
+    Lookup,
+    /// A person said so.
+    Person,
+}
+
+impl Source {
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Act => "act",
+            Self::Lookup => "lookup",
+            Self::Person => "person",
+        }
+    }
+
+    /// The source with that word.
+    pub fn from_word(word: &str) -> Option<Self> {
+        [Self::Act, Self::Lookup, Self::Person].into_iter().find(|source| source.as_str() == word)
+    }
+}
+
+pub(crate) fn cut(text: &str, bytes_max: usize) -> &str {
+    &text[..text.floor_char_boundary(bytes_max)]
+}

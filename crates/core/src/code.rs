@@ -1,0 +1,78 @@
+//! Stable codes of everything that can go wrong. Each has a page under `docs/errors/`.
+
+use std::fmt;
+
+macro_rules! codes {
+    ($($number:literal $name:ident $title:literal)*) => {
+        /// The stable code of something that went wrong. Codes are never renumbered and never reused.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        pub enum Code {
+            $(#[doc = $title] $name,)*
+        }
+
+        impl Code {
+            /// All of them, in order.
+            pub const ALL: &'static [Self] = &[$(Self::$name),*];
+
+            /// The code as people and machines see it.
+            pub fn as_str(self) -> &'static str {
+                match self { $(Self::$name => concat!("TS", $number),)* }
+            }
+
+            /// One line that says what it is about.
+            pub fn title(self) -> &'static str {
+                match self { $(Self::$name => $title,)* }
+            }
+        }
+    };
+}
+
+codes! {
+    "0001" KeyMissing "The key is missing or empty."
+    "0002" KeyInvalid "The key is too long, has control characters or is badly quoted."
+    "0003" NameInvalid "A scope, work, step, lane or actor is not a valid name."
+    "0004" PolicyInvalid "The figures of a policy do not fit together."
+    "0005" InputTooLarge "A request or an answer is over its limit."
+    "0010" Mismatch "The same key was used with other input."
+    "0011" Rejected "A person said no, or nobody said yes in time."
+    "0012" Superseded "A newer version was already applied."
+    "0013" Gone "It was settled, and is undone or no longer kept."
+    "0014" GivenUp "A person gave it up without knowing whether it happened."
+    "0015" Pending "It is under way, or not due yet."
+    "0016" Review "It may or may not have happened; a person decides."
+    "0017" Held "A person must say yes first."
+    "0020" StaleFence "The permit is over."
+    "0021" SettledOtherwise "The permit was settled with another outcome."
+    "0022" ActMax "The attempt has taken as long as its policy allows."
+    "0023" SendBy "It is too late to send: the lease may lapse before the request arrives."
+    "0030" DecidedOtherwise "The opposite was decided before."
+    "0031" OwnRequest "Who asked for it may not approve it."
+    "0032" Moved "It has changed since it was looked at."
+    "0033" TooEarly "A request could still arrive; it is too early to say that it did not happen."
+    "0034" WrongStatus "Its status does not allow this."
+    "0035" NoSuchIntent "There is no such intent."
+    "0040" LedgerAway "The ledger cannot be reached."
+    "0041" LedgerNotOurs "The file or database is not a Twicesafe ledger."
+    "0042" LedgerNewer "The ledger was made by a newer version."
+    "0043" LedgerReadOnly "The ledger cannot be written."
+    "0044" DiskFull "The disk is full."
+    "0045" NetworkFileSystem "SQLite on a network file system loses data."
+    "0046" UnsafeDurability "The database is set up to lose what it acknowledged."
+    "0047" LedgerDamaged "The ledger contains something it cannot contain."
+    "0048" ClockJumped "The clock jumped."
+    "0049" LedgerAddress "The ledger's address is not understood."
+    "0050" Overloaded "Too many commands are waiting for the ledger."
+}
+
+impl Code {
+    /// The code with that text, in upper or lower case.
+    pub fn from_text(text: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|code| code.as_str().eq_ignore_ascii_case(text))
+    }
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}

@@ -1,0 +1,301 @@
+//! Claims: who gets a permit, and what everyone else is told.
+
+use super::*;
+use crate::command::{Claim, Grant};
+use crate::lane::Waiting;
+use crate::permit::{Permit, PermitKind};
+use crate::policy::{OnMismatch, Recovery, VersionMeans};
+use crate::record::{Approval, Attempt};
+use crate::verdict::{Hold, Replay, Wait, WaitCause};
+
+/// The first claim of an intent: what is agreed now is frozen (S14).
+pub(super) fn fresh(claim: &Claim, lane: Option<Lane>, command: &Command, moment: &Moment) -> Transition {
+    let record = Record {
+        name: Some(claim.name.clone()),
+        generation: 1,
+        status: Status::Ready,
+        doubt: false,
+        fingerprint: Some(claim.fingerprint.clone()),
+        policy: claim.policy.clone(),
+        fence: Default::default(),
+        tries: 0,
+        attempt: None,
+        due_at: None,
+        first_sent_at: None,
+        quiet_at: None,
+        ask_until: None,
+        asks: 0,
+        kept: None,
+        answer: None,
+        source: None,
+        replay_until: None,
+        approval: None,
+        place: claim.place.clone(),
+        waits_until: None,
+        step: claim.step.clone(),
+        requested_by: command.actor.clone(),
+        created_at: moment.now,
+        settled_at: None,
+        tombstone: false,
+        last_settle: None,
+        last_evidence: None,
+        last_decision: None,
+    };
+    let mut draft = Draft::new(record, lane, command, moment);
+    draft.notices.extend(claim.name.key.suspicion().map(Notice::SuspiciousKey));
+    match moment.recovering_since {
+        // The ledger may have known this intent and lost it (S43): treat it like an attempt nobody heard of again.
+        Some(since) if claim.policy.recovery != Recovery::Repeat => {
+            draft.record.doubt = true;
+            draft.record.first_sent_at = Some(since);
+            draft.record.quiet_at = Some(moment.now + claim.policy.in_flight_max);
+            draft.follow_class(None);
+            draft.journal(Event::Recovering, "the ledger lost its tail; this may have happened before");
+            told_by_status(draft, claim)
+        }
+        _ => open(draft, claim),
+    }
+}
+
+/// A claim of an intent the ledger knows.
+pub(super) fn known(mut draft: Draft<'_>, claim: &Claim) -> Transition {
+    draft.lapse();
+    if let Some(attempt) = draft.record.acting()
+        && attempt.claim_id == draft.command.id
+    {
+        let permit = draft.permit(false);
+        return draft.tell(Verdict::Proceed(permit));
+    }
+    if draft.record.tombstone {
+        return draft.refuse(Refusal::Purged);
+    }
+    if *claim.policy != *draft.record.policy {
+        draft.notices.push(Notice::PolicyDiffers);
+    }
+    let mismatch = match &draft.record.fingerprint {
+        None => {
+            // After a reset the next claim says anew what is wanted, and by whom.
+            draft.record.name = Some(claim.name.clone());
+            draft.record.fingerprint = Some(claim.fingerprint.clone());
+            draft.record.requested_by = draft.command.actor.clone();
+            false
+        }
+        Some(first) if first.recipe() != claim.fingerprint.recipe() => {
+            let recipe = first.recipe().clone();
+            return draft.tell(Verdict::Recompute(recipe));
+        }
+        Some(first) => *first != claim.fingerprint,
+    };
+    let answers_all_the_same = draft.record.policy.on_mismatch == OnMismatch::Replay
+        && matches!(draft.record.status, Status::Done | Status::Pending | Status::Review | Status::Held);
+    if mismatch && !answers_all_the_same {
+        return corrected(draft, claim);
+    }
+    match draft.record.status {
+        Status::Done => {
+            let replay = Replay {
+                answer: draft.record.answer.clone(),
+                source: draft.record.source.unwrap_or(Source::Act),
+                refused: false,
+                mismatch,
+            };
+            draft.tell(Verdict::Replay(replay))
+        }
+        Status::Failed => failed(draft, claim, mismatch),
+        _ => told_by_status(draft, claim),
+    }
+}
+
+/// Other input under the same key: refused while something was or may have been sent; a correction otherwise (S5).
+fn corrected(mut draft: Draft<'_>, claim: &Claim) -> Transition {
+    let untouched = match draft.record.status {
+        Status::Ready | Status::Retryable | Status::Failed | Status::Rejected | Status::Superseded => true,
+        Status::Held | Status::Pending | Status::Review | Status::Done | Status::Undone => false,
+    };
+    if !untouched || draft.record.doubt {
+        return draft.refuse(Refusal::Mismatch);
+    }
+    again(&mut draft, claim, Event::Corrected);
+    open(draft, claim)
+}
+
+/// The same request after a refusal: given again for a short time, then tried again, because causes get fixed (S18).
+fn failed(mut draft: Draft<'_>, claim: &Claim, mismatch: bool) -> Transition {
+    if draft.record.doubt {
+        return draft.refuse(Refusal::GivenUp);
+    }
+    if draft.record.replay_until.is_some_and(|until| draft.now() < until) {
+        let replay =
+            Replay { answer: draft.record.answer.clone(), source: Source::Act, refused: true, mismatch };
+        return draft.tell(Verdict::Replay(replay));
+    }
+    again(&mut draft, claim, Event::TriedAgain);
+    open(draft, claim)
+}
+
+fn again(draft: &mut Draft<'_>, claim: &Claim, event: Event) {
+    draft.start_generation();
+    draft.record.fingerprint = Some(claim.fingerprint.clone());
+    draft.record.requested_by = draft.command.actor.clone();
+    draft.journal(event, "");
+}
+
+/// What a claim is told by status alone.
+fn told_by_status(mut draft: Draft<'_>, claim: &Claim) -> Transition {
+    let now = draft.now();
+    match draft.record.status {
+        Status::Held => {
+            let expires_at = draft.record.approval.as_ref().map_or(now, |approval| approval.expires_at);
+            draft.tell(Verdict::Hold(Hold { expires_at }))
+        }
+        Status::Ready | Status::Retryable => match draft.record.due_at {
+            Some(due_at) if due_at > now => draft.wait(due_at, WaitCause::NotDue),
+            _ => {
+                if draft.record.status == Status::Retryable
+                    && draft.record.tries >= draft.record.policy.attempts_max
+                {
+                    // Out of attempts, and somebody asks again: a fresh round (S26).
+                    draft.record.tries = 0;
+                }
+                open(draft, claim)
+            }
+        },
+        Status::Pending => match (&draft.record.attempt, draft.record.due_at) {
+            (Some(attempt), _) => {
+                let until = attempt.lease_until;
+                draft.wait(until, WaitCause::Pending)
+            }
+            (None, Some(due_at)) if due_at > now => draft.wait(due_at, WaitCause::Pending),
+            (None, _) => draft.wait(now, WaitCause::LookupDue),
+        },
+        Status::Review => draft.tell(Verdict::Review),
+        Status::Rejected => draft.refuse(Refusal::Rejected),
+        Status::Superseded => draft.refuse(Refusal::Superseded),
+        Status::Undone => draft.refuse(Refusal::Undone),
+        Status::Done | Status::Failed => unreachable!("answered before"),
+    }
+}
+
+/// Nothing stands in the way of acting but approval, the lane, and what the claim wants.
+fn open(mut draft: Draft<'_>, claim: &Claim) -> Transition {
+    let now = draft.now();
+    if !draft.record.is_approved() {
+        return hold(draft);
+    }
+    if let Grant::Accept { due_in } = claim.grant {
+        if draft.record.due_at.is_none() {
+            draft.record.due_at = Some(now + due_in);
+            draft.record.waits_until = draft.record.place.is_some().then_some(Timestamp::NEVER);
+            draft.journal(Event::Accepted, "");
+        }
+        let until = draft.record.due_at.unwrap_or(now);
+        return draft.wait(until, WaitCause::Accepted);
+    }
+    match draft.way() {
+        Way::Free { late } => draft.grant(late),
+        Way::Taken(by) => queue(draft, by),
+        Way::Overtaken => {
+            draft.settle_as(Status::Superseded);
+            draft.journal(Event::Superseded, "a newer version was already applied");
+            draft.refuse(Refusal::Superseded)
+        }
+    }
+}
+
+/// Waits for a person (S30).
+fn hold(mut draft: Draft<'_>) -> Transition {
+    let rule = draft.record.policy.approval.clone().unwrap_or_default();
+    let expires_at = draft.now() + rule.expires_after;
+    draft.rest_in(Status::Held);
+    draft.record.approval = Some(Approval { expires_at, approved_by: Vec::new(), decision: None });
+    draft.journal(Event::Held, "");
+    draft.alerts.push(Alert::Held);
+    draft.tell(Verdict::Hold(Hold { expires_at }))
+}
+
+/// Waits for the lane. Its place among those that wait is kept for one lease, so that a caller that went away does not
+/// keep the others waiting; asking again keeps it longer.
+fn queue(mut draft: Draft<'_>, by: Option<crate::lane::IntentId>) -> Transition {
+    let now = draft.now();
+    let lease = draft.record.policy.lease;
+    let first_time = draft.record.waits_until.is_none();
+    if draft.record.waits_until.is_none_or(|until| until < now + lease / 2) {
+        draft.record.waits_until = Some(now + lease);
+    }
+    if first_time {
+        draft.journal(Event::Queued, "");
+    }
+    draft.wait(now, WaitCause::Lane(by))
+}
+
+enum Way {
+    Free { late: bool },
+    Taken(Option<crate::lane::IntentId>),
+    Overtaken,
+}
+
+impl Draft<'_> {
+    fn wait(self, until: Timestamp, cause: WaitCause) -> Transition {
+        self.tell(Verdict::Wait(Wait { until, cause }))
+    }
+
+    /// What the lane says (S15).
+    fn way(&self) -> Way {
+        let (Some(lane), Some(place)) = (&self.lane, &self.record.place) else {
+            return Way::Free { late: false };
+        };
+        let older = place.version.is_some_and(|mine| lane.applied.is_some_and(|applied| mine < applied));
+        let means = self.record.policy.version_means;
+        if older && means == VersionMeans::Snapshot && !self.record.doubt {
+            return Way::Overtaken;
+        }
+        if let Some(holder) = lane.holder.filter(|holder| *holder != lane.me) {
+            return Way::Taken(Some(holder));
+        }
+        let mine = (place.version, lane.me);
+        let before_me = |other: &Waiting| other.until > self.now() && (other.version, other.intent) < mine;
+        match lane.first_waiting.filter(before_me) {
+            Some(other) if means == VersionMeans::Order => Way::Taken(Some(other.intent)),
+            _ => Way::Free { late: older },
+        }
+    }
+
+    /// Gives leave to act, once.
+    fn grant(mut self, late: bool) -> Transition {
+        let now = self.now();
+        let (lease, margin) = (self.record.policy.lease, self.record.policy.send_margin());
+        let latest =
+            self.record.native_horizon().map(|horizon| horizon.minus(self.record.policy.in_flight_max));
+        self.rest_in(Status::Pending);
+        self.record.fence = self.record.fence.next();
+        self.record.tries += 1;
+        let lease_until = now + lease;
+        let send_by = lease_until.minus(margin).min(latest.unwrap_or(Timestamp::NEVER));
+        self.record.attempt = Some(Attempt {
+            kind: PermitKind::Act,
+            claim_id: self.command.id,
+            holder: self.command.actor.clone(),
+            granted_at: now,
+            lease_until,
+            send_by,
+        });
+        self.journal(Event::Claimed, if late { "late: a newer version was already applied" } else { "" });
+        let permit = self.permit(late);
+        self.tell(Verdict::Proceed(permit))
+    }
+
+    /// The permit that is out, in durations from now.
+    pub(super) fn permit(&self, late: bool) -> Permit {
+        let attempt = self.record.attempt.as_ref().expect("a permit is out");
+        Permit {
+            kind: attempt.kind,
+            fence: self.record.fence,
+            generation: self.record.generation,
+            attempt: self.record.tries,
+            lease: attempt.lease_until.since(self.now()),
+            send_within: attempt.send_by.since(self.now()),
+            doubt: self.record.doubt,
+            late,
+        }
+    }
+}

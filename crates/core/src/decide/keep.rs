@@ -1,0 +1,77 @@
+//! How long things are kept, and what is left of them (S28, S32, S40).
+
+use super::*;
+use crate::command::{Forget, MarkUndone, Purge};
+
+/// Notes that an effect was compensated. What is pending or in doubt must be resolved first (S32).
+pub(super) fn mark_undone(mut draft: Draft<'_>, mark: &MarkUndone) -> Transition {
+    draft.lapse();
+    let status = draft.record.status;
+    if draft.record.generation != mark.generation {
+        return draft.refuse(Refusal::Moved);
+    }
+    match status {
+        Status::Undone => draft.noted(false),
+        Status::Done => {
+            draft.record.status = Status::Undone;
+            draft.record.settled_at = Some(draft.now());
+            draft.journal(Event::Undone, &mark.reason);
+            draft.noted(true)
+        }
+        _ => draft.refuse(Refusal::WrongStatus(status)),
+    }
+}
+
+/// Drops the answer after the retention, and the tombstone after its own time. Open statuses never expire silently.
+pub(super) fn purge(mut draft: Draft<'_>, purge: Purge) -> Transition {
+    let (now, policy) = (draft.now(), draft.record.policy.clone());
+    let Some(settled_at) = draft.record.settled_at.filter(|_| draft.moment.expiry && !purge.work_is_open)
+    else {
+        return draft.noted(false);
+    };
+    let answer_ends = settled_at + policy.retention;
+    if draft.record.tombstone && now >= answer_ends + policy.tombstone {
+        draft.journal(Event::Removed, "");
+        let mut transition = draft.noted(true);
+        transition.after = After::Remove;
+        return transition;
+    }
+    if draft.record.tombstone || now < answer_ends {
+        return draft.noted(false);
+    }
+    entomb(&mut draft);
+    draft.journal(Event::Purged, "");
+    draft.noted(true)
+}
+
+/// Drops bodies, salt and key text at once; the keyed hash stays, so that it does not happen again (S40).
+pub(super) fn forget(mut draft: Draft<'_>, forget: &Forget) -> Transition {
+    draft.lapse();
+    if !draft.record.status.is_settled() {
+        let status = draft.record.status;
+        return draft.refuse(Refusal::WrongStatus(status));
+    }
+    if draft.record.name.is_none() {
+        return draft.noted(false);
+    }
+    entomb(&mut draft);
+    draft.record.name = None;
+    draft.record.fingerprint = None;
+    draft.record.last_settle = None;
+    draft.record.last_evidence = None;
+    draft.record.last_decision = None;
+    draft.journal(Event::Forgotten, &forget.reason);
+    draft.noted(true)
+}
+
+/// Leaves key, fingerprint, status and external id; the rest goes.
+fn entomb(draft: &mut Draft<'_>) {
+    draft.record.tombstone = true;
+    draft.record.approval = None;
+    draft.record.kept = None;
+    draft.record.replay_until = None;
+    if let Some(answer) = &mut draft.record.answer {
+        answer.head = no_reason();
+        answer.body = Default::default();
+    }
+}

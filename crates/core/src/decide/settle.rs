@@ -1,0 +1,202 @@
+//! Reports: what a holder says came of its permit, in time or too late.
+
+use super::*;
+use crate::answer::{Finding, Outcome, Report};
+use crate::command::{Renew, Settle};
+use crate::permit::PermitKind;
+use crate::record::{Attempt, Receipt};
+
+/// Extends the lease of a permit that is still out, at most until `act_max` (S10).
+pub(super) fn renew(mut draft: Draft<'_>, renew: Renew) -> Transition {
+    draft.lapse();
+    let now = draft.now();
+    let latest =
+        draft.record.native_horizon().map(|horizon| horizon.minus(draft.record.policy.in_flight_max));
+    let (fence, policy) = (draft.record.fence, draft.record.policy.clone());
+    let Some(attempt) = draft.record.attempt.as_mut().filter(|_| fence == renew.fence) else {
+        return draft.refuse(Refusal::StaleFence);
+    };
+    let end = attempt.granted_at + policy.act_max;
+    if now >= end {
+        return draft.refuse(Refusal::ActMax);
+    }
+    attempt.lease_until = attempt.lease_until.max((now + policy.lease).min(end));
+    attempt.send_by = attempt.lease_until.minus(policy.send_margin()).min(latest.unwrap_or(Timestamp::NEVER));
+    let permit = draft.permit(false);
+    draft.tell(Verdict::Proceed(permit))
+}
+
+/// Takes a report.
+///
+/// The fence decides, not the time: as long as nobody else was given leave, the holder's own word counts, however late.
+pub(super) fn settle(mut draft: Draft<'_>, settle: &Settle) -> Transition {
+    let receipt = Receipt { id: draft.command.id, fence: settle.fence, digest: settle.report.digest() };
+    if let Some(last) = draft.record.last_settle
+        && (last.fence, settle.generation) == (settle.fence, draft.record.generation)
+    {
+        return if last.digest == receipt.digest {
+            draft.noted(false)
+        } else {
+            draft.refuse(Refusal::SettledOtherwise)
+        };
+    }
+    let current = settle.fence == draft.record.fence && settle.generation == draft.record.generation;
+    let attempt = draft.record.attempt.take_if(|attempt| current && attempt.kind == kind_of(&settle.report));
+    match (attempt, &settle.report) {
+        (Some(attempt), Report::Act(outcome)) => acted(&mut draft, &attempt, outcome),
+        (Some(attempt), Report::Lookup(finding)) => looked_up(&mut draft, &attempt, finding),
+        (None, report) => return stale(draft, settle, report, receipt),
+    }
+    draft.record.last_settle = Some(receipt);
+    draft.noted(true)
+}
+
+fn kind_of(report: &Report) -> PermitKind {
+    match report {
+        Report::Act(_) => PermitKind::Act,
+        Report::Lookup(_) => PermitKind::Lookup,
+    }
+}
+
+fn acted(draft: &mut Draft<'_>, attempt: &Attempt, outcome: &Outcome) {
+    match outcome {
+        Outcome::Answered(answer) => {
+            if let Some(earlier) = &draft.record.kept
+                && is_another_effect(earlier, answer)
+            {
+                draft.alerts.push(Alert::DoubleEffect);
+            }
+            draft.done(answer.clone(), Source::Act);
+            draft.journal_answer(Event::Answered, "", answer);
+        }
+        Outcome::Refused { answer, replay_for } => {
+            if draft.settled_by_kept() {
+            } else if draft.record.doubt {
+                draft.review();
+            } else {
+                draft.settle_as(Status::Failed);
+                draft.record.answer = Some(answer.clone());
+                draft.record.replay_until = Some(draft.now() + *replay_for);
+            }
+            draft.journal_answer(Event::Refused, "", answer);
+        }
+        Outcome::NotSent { reason, retry_after, passed_on } => {
+            if *passed_on {
+                draft.record.tries = draft.record.tries.saturating_sub(1);
+            }
+            let out_of_attempts = draft.record.tries >= draft.record.policy.attempts_max;
+            if draft.settled_by_kept() {
+            } else if draft.record.doubt {
+                draft.follow_class(*retry_after);
+                if *passed_on && draft.record.status == Status::Retryable {
+                    draft.record.due_at = None;
+                }
+            } else {
+                draft.rest_in(Status::Retryable);
+                if out_of_attempts {
+                    draft.alerts.push(Alert::OutOfAttempts);
+                } else if !passed_on {
+                    draft.record.due_at = Some(draft.now() + draft.backoff(*retry_after));
+                }
+            }
+            draft.journal(Event::NotSent, reason);
+        }
+        Outcome::Unknown { reason, retry_after, park } => {
+            draft.doubt(attempt, attempt.send_by.min(draft.now()));
+            if draft.settled_by_kept() {
+            } else if *park {
+                draft.review();
+            } else {
+                draft.follow_class(*retry_after);
+            }
+            draft.journal(Event::Unknown, reason);
+        }
+    }
+}
+
+fn looked_up(draft: &mut Draft<'_>, attempt: &Attempt, finding: &Finding) {
+    match finding {
+        Finding::Found(answer) => {
+            draft.done(answer.clone(), Source::Lookup);
+            draft.journal_answer(Event::Found, "", answer);
+        }
+        Finding::NotFound => {
+            let lag =
+                draft.record.policy.recovery.lookup().map_or_else(Default::default, |lookup| lookup.lag);
+            let counts_from = draft.record.quiet_at.map_or(attempt.granted_at, |quiet_at| quiet_at + lag);
+            if attempt.granted_at >= counts_from {
+                not_there(draft);
+                draft.journal(Event::NotFound, "");
+            } else {
+                draft.ask_again_at(counts_from);
+                draft.journal(Event::Silent, "not there, but it could still arrive or become visible");
+            }
+        }
+        Finding::Silent { reason } => {
+            draft.silent();
+            draft.journal(Event::Silent, reason);
+        }
+    }
+}
+
+/// It certainly did not happen: the doubt is over and another attempt is safe.
+fn not_there(draft: &mut Draft<'_>) {
+    let out_of_attempts = draft.record.tries >= draft.record.policy.attempts_max;
+    draft.rest_in(Status::Retryable);
+    draft.record.doubt = false;
+    draft.clear_doubt_facts();
+    if out_of_attempts {
+        draft.alerts.push(Alert::OutOfAttempts);
+    } else {
+        draft.record.due_at = Some(draft.now());
+    }
+}
+
+/// A report of a permit that is over. It cannot write, but that it happened is worth knowing (S11).
+fn stale(mut draft: Draft<'_>, settle: &Settle, report: &Report, receipt: Receipt) -> Transition {
+    let seen = draft.record.last_evidence.is_some_and(|last| last.same_report(&receipt));
+    let same_generation = settle.generation == draft.record.generation && settle.fence <= draft.record.fence;
+    let answer = match report {
+        Report::Act(Outcome::Answered(answer)) if same_generation => answer,
+        _ => {
+            if !seen {
+                draft.record.last_evidence = Some(receipt);
+                let which = format!("permit {} of generation {}", settle.fence, settle.generation);
+                draft.journal(Event::Evidence, &which);
+            }
+            return draft.refuse(Refusal::StaleFence);
+        }
+    };
+    match draft.record.status {
+        Status::Pending if draft.record.acting().is_some() => {
+            if !seen {
+                draft.record.last_evidence = Some(receipt);
+                draft.record.kept.get_or_insert_with(|| answer.clone());
+                draft.journal_answer(Event::Kept, "", answer);
+            }
+            draft.noted(!seen)
+        }
+        Status::Review | Status::Ready | Status::Retryable | Status::Pending => {
+            draft.done(answer.clone(), Source::Act);
+            draft.record.last_settle = Some(receipt);
+            draft.journal_answer(Event::Answered, "late", answer);
+            draft.noted(true)
+        }
+        status => {
+            let first = draft.record.answer.as_ref();
+            let double =
+                status == Status::Done && first.is_some_and(|first| is_another_effect(first, answer));
+            if !seen {
+                draft.record.last_evidence = Some(receipt);
+                draft.alerts.extend(double.then_some(Alert::DoubleEffect));
+                let why = if double { "another external id: it happened twice" } else { "" };
+                draft.journal_answer(Event::Evidence, why, answer);
+            }
+            draft.refuse(Refusal::StaleFence)
+        }
+    }
+}
+
+fn is_another_effect(first: &Answer, second: &Answer) -> bool {
+    matches!((&first.external_id, &second.external_id), (Some(first), Some(second)) if first != second)
+}

@@ -1,0 +1,233 @@
+//! The journal: every transition, chained by hash, so that a changed or missing row is found (S40).
+//!
+//! A row holds digests, never bodies. Digests are keyed with the intent's salt, so that they say nothing once the
+//! salt is deleted.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::answer::{Answer, Body};
+use crate::command::Salt;
+use crate::moment::Timestamp;
+use crate::name::{Actor, put, tagged};
+use crate::permit::Fence;
+use crate::record::Status;
+
+/// What happened to an intent.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Event {
+    /// A permit to act was given.
+    Claimed,
+    /// Accepted without a permit.
+    Accepted,
+    /// It waits for its lane.
+    Queued,
+    /// It waits for a person.
+    Held,
+    /// The lease ran out.
+    Lapsed,
+    /// The destination answered.
+    Answered,
+    /// The destination said no.
+    Refused,
+    /// Nothing was sent.
+    NotSent,
+    /// Nobody knows whether it happened.
+    Unknown,
+    /// A report of an earlier permit that changed nothing.
+    Evidence,
+    /// A report of an earlier permit, kept in case the present one ends unknown.
+    Kept,
+    /// A permit to ask was given.
+    Asked,
+    /// A lookup found it.
+    Found,
+    /// A lookup found that it is not there.
+    NotFound,
+    /// A lookup gave no answer that counts.
+    Silent,
+    /// Its destination's memory of keys, or the time for lookups, is over.
+    OutOfMeans,
+    /// A person said yes.
+    Approved,
+    /// A person said no.
+    Rejected,
+    /// Nobody said yes in time.
+    Expired,
+    /// A person found that it happened.
+    Happened,
+    /// A person found that it did not.
+    DidNotHappen,
+    /// A person gave up.
+    GivenUp,
+    /// A person started a new generation.
+    Reset,
+    /// A corrected request started a new generation.
+    Corrected,
+    /// The same request started a new generation after a refusal.
+    TriedAgain,
+    /// A newer version had been applied.
+    Superseded,
+    /// It was compensated.
+    Undone,
+    /// Its answer was dropped.
+    Purged,
+    /// Its tombstone was dropped.
+    Removed,
+    /// What could identify anybody was dropped.
+    Forgotten,
+    /// First heard of while the ledger recovers from a lost tail: it may have happened before.
+    Recovering,
+}
+
+impl Event {
+    const ALL: [(Self, &'static str); 31] = [
+        (Self::Claimed, "claimed"),
+        (Self::Accepted, "accepted"),
+        (Self::Queued, "queued"),
+        (Self::Held, "held"),
+        (Self::Lapsed, "lapsed"),
+        (Self::Answered, "answered"),
+        (Self::Refused, "refused"),
+        (Self::NotSent, "not sent"),
+        (Self::Unknown, "unknown"),
+        (Self::Evidence, "evidence"),
+        (Self::Kept, "kept"),
+        (Self::Asked, "asked"),
+        (Self::Found, "found"),
+        (Self::NotFound, "not found"),
+        (Self::Silent, "silent"),
+        (Self::OutOfMeans, "out of means"),
+        (Self::Approved, "approved"),
+        (Self::Rejected, "rejected"),
+        (Self::Expired, "expired"),
+        (Self::Happened, "happened"),
+        (Self::DidNotHappen, "did not happen"),
+        (Self::GivenUp, "given up"),
+        (Self::Reset, "reset"),
+        (Self::Corrected, "corrected"),
+        (Self::TriedAgain, "tried again"),
+        (Self::Superseded, "superseded"),
+        (Self::Undone, "undone"),
+        (Self::Purged, "purged"),
+        (Self::Removed, "removed"),
+        (Self::Forgotten, "forgotten"),
+        (Self::Recovering, "recovering"),
+    ];
+
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        Self::ALL[self as usize].1
+    }
+
+    /// The event with that word.
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|(_, text)| *text == word).map(|(event, _)| event)
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// One line of the journal, before it is chained.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Entry {
+    /// When, in ledger time.
+    pub at: Timestamp,
+    /// Who.
+    pub actor: Actor,
+    /// What.
+    pub event: Event,
+    /// Where the intent stood afterwards.
+    pub status: Status,
+    /// Whether it carried doubt afterwards.
+    pub doubt: bool,
+    /// Which generation.
+    pub generation: u32,
+    /// Which permit it was about.
+    pub fence: Fence,
+    /// Why, in words.
+    pub reason: Arc<str>,
+    /// What the destination said: enters the journal as a digest only.
+    pub content: Option<Answer>,
+}
+
+/// The salted digest of an answer.
+pub type Digest = [u8; 16];
+/// The hash that ends a chain so far.
+pub type Head = [u8; 32];
+
+/// Where every chain starts.
+pub const START: Head = [0; 32];
+
+impl Entry {
+    /// The salted digest of what the destination said. Without a salt (forgotten) there is none.
+    pub fn digest(&self, salt: Option<Salt>) -> Option<Digest> {
+        let (answer, salt) = (self.content.as_ref()?, salt?);
+        let mut hasher = tagged("twicesafe journal digest v1");
+        put(&mut hasher, &salt.0);
+        put(&mut hasher, answer.head.as_bytes());
+        match &answer.body {
+            Body::Kept(bytes) => put(&mut hasher, bytes),
+            Body::NotKept { digest, .. } => put(&mut hasher, digest),
+        }
+        hasher.finalize().as_bytes()[..16].try_into().ok()
+    }
+}
+
+/// The hash that ends the chain after this row. It covers the hash before it, the row's number in its chain, and every
+/// field of the row as stored.
+pub fn link(head: &Head, number: u32, entry: &Entry, digest: Option<Digest>) -> Head {
+    let mut hasher = tagged("twicesafe journal row v1");
+    hasher.update(head).update(&number.to_be_bytes());
+    hasher.update(&entry.at.as_millis().to_be_bytes());
+    put(&mut hasher, entry.actor.as_str().as_bytes());
+    put(&mut hasher, entry.event.as_str().as_bytes());
+    put(&mut hasher, entry.status.as_str().as_bytes());
+    hasher.update(&[u8::from(entry.doubt)]);
+    hasher.update(&entry.generation.to_be_bytes()).update(&entry.fence.number().to_be_bytes());
+    put(&mut hasher, entry.reason.as_bytes());
+    put(&mut hasher, digest.as_ref().map_or(&[], |digest| digest.as_slice()));
+    hasher.finalize().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_and_events_are_in_the_same_order() {
+        for (index, (event, word)) in Event::ALL.into_iter().enumerate() {
+            assert_eq!(event as usize, index, "{word}");
+            assert_eq!(Event::from_word(event.as_str()), Some(event));
+        }
+    }
+
+    #[test]
+    fn s40_any_change_of_a_row_breaks_the_chain() {
+        let entry = Entry {
+            at: Timestamp::from_millis(7),
+            actor: Actor::sweep(),
+            event: Event::Answered,
+            status: Status::Done,
+            doubt: false,
+            generation: 1,
+            fence: Fence::new(1),
+            reason: "ab".into(),
+            content: Some(Answer::of("body")),
+        };
+        let salt = Some(Salt([3; 16]));
+        let head = link(&START, 1, &entry, entry.digest(salt));
+        assert_ne!(head, link(&START, 2, &entry, entry.digest(salt)));
+        assert_ne!(head, link(&head, 1, &entry, entry.digest(salt)));
+        assert_ne!(head, link(&START, 1, &entry, entry.digest(Some(Salt([4; 16])))));
+        assert_ne!(head, link(&START, 1, &entry, None));
+        let changed = Entry { reason: "abc".into(), ..entry.clone() };
+        assert_ne!(head, link(&START, 1, &changed, entry.digest(salt)));
+        let changed = Entry { doubt: true, ..entry.clone() };
+        assert_ne!(head, link(&START, 1, &changed, entry.digest(salt)));
+    }
+}

@@ -1,0 +1,260 @@
+//! What the ledger believes about one intent.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::answer::{Answer, Source};
+use crate::command::CommandId;
+use crate::fingerprint::Fingerprint;
+use crate::lane::Place;
+use crate::moment::Timestamp;
+use crate::name::{Actor, Name, Step};
+use crate::permit::{Fence, PermitKind};
+use crate::policy::{Policy, Recovery};
+
+/// The status of an intent; the same words for people and machines.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Status {
+    /// Waits for a person; nothing sent.
+    Held,
+    /// Accepted, nothing sent, may be claimed at its due time.
+    Ready,
+    /// An attempt or a lookup is under way.
+    Pending,
+    /// No attempt under way, another one is safe.
+    Retryable,
+    /// May or may not have happened; a person decides.
+    Review,
+    /// It happened.
+    Done,
+    /// Refused for good, or given up.
+    Failed,
+    /// A person said no, or nobody said yes in time.
+    Rejected,
+    /// A newer version was already applied.
+    Superseded,
+    /// Done, then compensated.
+    Undone,
+}
+
+impl Status {
+    /// All of them, in the order of a life.
+    pub const ALL: [Self; 10] = [
+        Self::Held,
+        Self::Ready,
+        Self::Pending,
+        Self::Retryable,
+        Self::Review,
+        Self::Done,
+        Self::Failed,
+        Self::Rejected,
+        Self::Superseded,
+        Self::Undone,
+    ];
+
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Held => "held",
+            Self::Ready => "ready",
+            Self::Pending => "pending",
+            Self::Retryable => "retryable",
+            Self::Review => "review",
+            Self::Done => "done",
+            Self::Failed => "failed",
+            Self::Rejected => "rejected",
+            Self::Superseded => "superseded",
+            Self::Undone => "undone",
+        }
+    }
+
+    /// The status with that word.
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| status.as_str() == word)
+    }
+
+    /// Nothing more happens unless somebody asks for it.
+    pub fn is_settled(self) -> bool {
+        matches!(self, Self::Done | Self::Failed | Self::Rejected | Self::Superseded | Self::Undone)
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// What the ledger believes about one intent. Everything a rule needs, and nothing a rule does not need.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Record {
+    /// What it is called. `None` once it was forgotten.
+    pub name: Option<Name>,
+    /// How many fresh starts there were, from 1.
+    pub generation: u32,
+    /// Where it stands.
+    pub status: Status,
+    /// Some attempt of this generation may have acted, and nobody knows (S23).
+    pub doubt: bool,
+    /// What was asked for; `None` after a reset, until the next claim says.
+    pub fingerprint: Option<Fingerprint>,
+    /// What was agreed.
+    pub policy: Arc<Policy>,
+    /// The last permit given, over all generations.
+    pub fence: Fence,
+    /// Attempts in this round.
+    pub tries: u32,
+    /// The permit that is out, if one is.
+    pub attempt: Option<Attempt>,
+    /// When the next attempt or lookup may go; `None`: when somebody asks.
+    pub due_at: Option<Timestamp>,
+    /// When the first attempt of this generation that may have acted was permitted.
+    pub first_sent_at: Option<Timestamp>,
+    /// When nothing of the attempts in doubt can arrive any more.
+    pub quiet_at: Option<Timestamp>,
+    /// Lookups go on until then. Set exactly while the doubt is being looked up.
+    pub ask_until: Option<Timestamp>,
+    /// Lookups that gave no answer.
+    pub asks: u32,
+    /// What an earlier attempt answered while a later one was under way (S11).
+    pub kept: Option<Answer>,
+    /// What it ended in: the first answer, or the refusal.
+    pub answer: Option<Answer>,
+    /// How the answer came to be known.
+    pub source: Option<Source>,
+    /// A refusal is given again until then.
+    pub replay_until: Option<Timestamp>,
+    /// Who was asked for approval, and what they said; of this generation.
+    pub approval: Option<Approval>,
+    /// Where it stands in a lane.
+    pub place: Option<Place>,
+    /// Its place among those that wait for the lane is kept until then.
+    pub waits_until: Option<Timestamp>,
+    /// Its place in a unit of work.
+    pub step: Option<Step>,
+    /// Who asked for it first in this generation.
+    pub requested_by: Actor,
+    /// When it was first heard of.
+    pub created_at: Timestamp,
+    /// When it settled.
+    pub settled_at: Option<Timestamp>,
+    /// The answer was purged; what is left refuses to act again (S28).
+    pub tombstone: bool,
+    /// The last report that was taken (S12).
+    pub last_settle: Option<Receipt>,
+    /// The last report that came too late (S11).
+    pub last_evidence: Option<Receipt>,
+    /// The last decision of a person (S12).
+    pub last_decision: Option<Receipt>,
+}
+
+/// A permit that is out.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Attempt {
+    /// For acting or for asking.
+    pub kind: PermitKind,
+    /// The command that got it (S12).
+    pub claim_id: CommandId,
+    /// Who has it.
+    pub holder: Actor,
+    /// When it was given.
+    pub granted_at: Timestamp,
+    /// When it lapses without a heartbeat.
+    pub lease_until: Timestamp,
+    /// When the first byte must have left.
+    pub send_by: Timestamp,
+}
+
+/// Remembers one command, so that the same command again changes nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Receipt {
+    /// The command.
+    pub id: CommandId,
+    /// The permit it was about.
+    pub fence: Fence,
+    /// What it said.
+    pub digest: u64,
+}
+
+impl Receipt {
+    pub(crate) fn same_report(&self, other: &Self) -> bool {
+        (self.fence, self.digest) == (other.fence, other.digest)
+    }
+}
+
+/// A request for approval and what became of it (S30).
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Approval {
+    /// Nobody said yes by then: rejected.
+    pub expires_at: Timestamp,
+    /// Who said yes.
+    pub approved_by: Vec<Actor>,
+    /// What was decided, and by whom.
+    pub decision: Option<Decision>,
+}
+
+/// The decision that stands.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Decision {
+    /// Yes or no.
+    pub approved: bool,
+    /// By whom: the last of those who said yes, or who said no.
+    pub by: Actor,
+}
+
+impl Record {
+    /// Whether somebody has leave to act right now, as far as the ledger knows.
+    pub(crate) fn acting(&self) -> Option<&Attempt> {
+        self.attempt.as_ref().filter(|attempt| attempt.kind == PermitKind::Act)
+    }
+
+    pub(crate) fn is_approved(&self) -> bool {
+        let yes = |approval: &Approval| approval.decision.as_ref().is_some_and(|decision| decision.approved);
+        self.policy.approval.is_none() || self.approval.as_ref().is_some_and(yes)
+    }
+
+    /// Until when a request with the native key may still arrive and be deduplicated (S24).
+    pub(crate) fn native_horizon(&self) -> Option<Timestamp> {
+        match self.policy.recovery {
+            Recovery::NativeKey { retention, .. } if self.doubt => {
+                let margin = (retention / 10).max(std::time::Duration::from_millis(1));
+                self.first_sent_at.map(|first| first + retention.saturating_sub(margin))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether its lane is closed to others (S15).
+    pub fn holds_lane(&self) -> bool {
+        match self.status {
+            Status::Review => self.policy.on_review == crate::policy::OnReview::Block,
+            Status::Pending => true,
+            status => self.doubt && !status.is_settled(),
+        }
+    }
+
+    /// When time alone changes something; [`Timestamp::NEVER`] if it does not.
+    pub fn wake_at(&self) -> Timestamp {
+        let never = Timestamp::NEVER;
+        match self.status {
+            Status::Held => self.approval.as_ref().map_or(never, |approval| approval.expires_at),
+            Status::Pending => match &self.attempt {
+                Some(attempt) => attempt.lease_until,
+                None => self.ask_until.unwrap_or(never),
+            },
+            Status::Retryable => {
+                self.native_horizon().map_or(never, |horizon| horizon.minus(self.policy.in_flight_max))
+            }
+            _ => never,
+        }
+    }
+
+    /// When it should be looked at for purging; a little later than the rule asks for, and set once, so that settling
+    /// does not touch the index that finds it.
+    pub fn keep_until(&self) -> Timestamp {
+        match (self.tombstone, self.settled_at) {
+            (true, Some(settled_at)) => settled_at + self.policy.retention + self.policy.tombstone,
+            _ => self.created_at + self.policy.retention + self.policy.act_max,
+        }
+    }
+}
