@@ -1,1 +1,95 @@
+//! Where Twicesafe keeps what it knows: SQLite, PostgreSQL or memory, behind one [`Store`].
+//!
+//! A store loads what is believed of an intent, lets [`twicesafe_core::decide`] decide, and writes the result and its
+//! journal in one transaction. It knows no rule itself. Commands that arrive together share a transaction and a sync.
+//!
+//! A caller may hand in what it believes ([`Order::believed`]); the store then decides without reading, and writes only
+//! if the version is still that one. A first claim believes that there is nothing.
 
+mod address;
+mod clock;
+mod codec;
+mod error;
+mod memory;
+mod plan;
+mod postgres;
+mod query;
+mod sqlite;
+mod store;
+mod tally;
+mod watch;
+
+use std::sync::Arc;
+
+use twicesafe_core::Name;
+
+pub use address::Address;
+pub use clock::{CLOCK_JUMP_MAX, Clock, ManualClock, SystemClock};
+pub use error::StoreError;
+pub use plan::{Applied, JournalRow, Order, Stored, Target};
+pub use postgres::guard::{Guard, Guarded};
+pub use query::{Cursor, Dossier, EarlierAnswer, Filter, PAGE_MAX, Page, SCAN_MAX, SCOPES_MAX};
+pub use store::{JournalFault, Store};
+pub use tally::Statistics;
+
+/// Most commands that wait for a store; more are refused.
+pub const QUEUE_MAX: usize = 65_536;
+/// Most commands in one transaction.
+pub const BATCH_MAX: usize = 512;
+
+/// How a store is opened.
+#[derive(Clone)]
+pub struct Options {
+    /// The machine's clocks. A shared database has its own.
+    pub clock: Arc<dyn Clock>,
+    /// The size a SQLite ledger may grow to; beyond it nothing is taken any more, as with a full disk.
+    pub bytes_max: Option<u64>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { clock: Arc::new(SystemClock::default()), bytes_max: None }
+    }
+}
+
+/// What a name is found by.
+pub(crate) type NameHash = [u8; 16];
+
+/// Hashes names with the ledger's own key: equal names have equal hashes in this ledger, and somebody who has only the
+/// hash cannot find the name by trying (S40).
+pub(crate) struct NameHasher(blake3::Hasher);
+
+impl NameHasher {
+    pub(crate) fn new(key: [u8; 32]) -> Self {
+        Self(blake3::Hasher::new_keyed(&key))
+    }
+
+    pub(crate) fn hash(&self, name: &Name) -> NameHash {
+        let mut hasher = self.0.clone();
+        let scope = name.scope.as_str().as_bytes();
+        hasher.update(&(scope.len() as u64).to_be_bytes()).update(scope).update(name.key.as_str().as_bytes());
+        hasher.finalize().as_bytes()[..16].try_into().expect("a hash has 32 bytes")
+    }
+}
+
+/// Random bytes from the system.
+pub(crate) fn random<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).expect("a system without randomness cannot run anything safely");
+    bytes
+}
+
+/// The dice that spread retries. Cheap rather than unpredictable, and different in every process.
+pub(crate) struct Dice(std::sync::atomic::AtomicU64);
+
+impl Dice {
+    pub(crate) fn new() -> Self {
+        Self(u64::from_be_bytes(random()).into())
+    }
+
+    pub(crate) fn roll(&self) -> u32 {
+        let state = self.0.fetch_add(0x9E37_79B9_7F4A_7C15, std::sync::atomic::Ordering::Relaxed);
+        let mixed = (state ^ (state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        ((mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB) >> 32) as u32
+    }
+}

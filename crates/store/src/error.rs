@@ -1,0 +1,86 @@
+//! What can go wrong with a store.
+
+use twicesafe_core::Code;
+
+/// Why a store could not do what it was asked. Whatever it says: nothing was half done.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum StoreError {
+    /// It cannot be reached right now.
+    #[error("the ledger cannot be reached: {0}")]
+    Away(String),
+    /// The file or database belongs to something else.
+    #[error("{0} is not a Twicesafe ledger")]
+    NotOurs(String),
+    /// Made by a newer version.
+    #[error("the ledger has schema version {found}; this program knows versions up to {known}")]
+    Newer {
+        /// The ledger's version.
+        found: i64,
+        /// The newest one known here.
+        known: i64,
+    },
+    /// It cannot be written.
+    #[error("the ledger cannot be written: {0}")]
+    ReadOnly(String),
+    /// There is no room.
+    #[error("there is no room left for the ledger")]
+    DiskFull,
+    /// On a file system that does not keep SQLite's promises.
+    #[error("{path} is on a network file system ({kind})")]
+    NetworkFileSystem {
+        /// The ledger's file.
+        path: String,
+        /// The kind of file system.
+        kind: String,
+    },
+    /// Set up to lose what it acknowledged (S42).
+    #[error("the database has {0}, and would lose what it acknowledged")]
+    UnsafeDurability(String),
+    /// Something is in it that cannot be.
+    #[error("the ledger is damaged: {0}")]
+    Damaged(String),
+    /// The address is not understood.
+    #[error("`{0}` is not the address of a ledger")]
+    Address(String),
+    /// Too much waits already.
+    #[error("{0} commands are waiting for the ledger already")]
+    Overloaded(usize),
+}
+
+impl StoreError {
+    /// The stable code.
+    pub fn code(&self) -> Code {
+        match self {
+            Self::Away(_) => Code::LedgerAway,
+            Self::NotOurs(_) => Code::LedgerNotOurs,
+            Self::Newer { .. } => Code::LedgerNewer,
+            Self::ReadOnly(_) => Code::LedgerReadOnly,
+            Self::DiskFull => Code::DiskFull,
+            Self::NetworkFileSystem { .. } => Code::NetworkFileSystem,
+            Self::UnsafeDurability(_) => Code::UnsafeDurability,
+            Self::Damaged(_) => Code::LedgerDamaged,
+            Self::Address(_) => Code::LedgerAddress,
+            Self::Overloaded(_) => Code::Overloaded,
+        }
+    }
+
+    /// What to do about it, in one sentence.
+    pub fn remedy(&self) -> &'static str {
+        match self {
+            Self::Away(_) => "Nothing was sent. Check that the database is up and reachable, then try again.",
+            Self::NotOurs(_) => "Name another file or database, or move the other program's data away.",
+            Self::Newer { .. } => {
+                "Run the newer version of Twicesafe; ledgers are not taken back to older ones."
+            }
+            Self::ReadOnly(_) => "Give this user write access to the file and its folder, or to the tables.",
+            Self::DiskFull => "Nothing was sent. Make room on the ledger's disk, then try again.",
+            Self::NetworkFileSystem { .. } => {
+                "Put the ledger on a local disk, or use PostgreSQL to share it."
+            }
+            Self::UnsafeDurability(_) => "Set fsync, full_page_writes and synchronous_commit to on.",
+            Self::Damaged(_) => "Stop writers, keep a copy, and restore the last good backup.",
+            Self::Address(_) => "Use sqlite:PATH, postgres://USER@HOST/DATABASE or memory:.",
+            Self::Overloaded(_) => "Slow down, or look why the ledger's disk or database has become slow.",
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! The ledger in memory: the same rules and the same plan, and a map to keep them in. For tests, and as the plainest
+//! description of what a store does.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use twicesafe_core::{Action, IntentId, Lane, Name, Purge, Status, Timestamp, Waiting};
+
+use crate::clock::LedgerTime;
+use crate::plan::{Agenda, Applied, JournalRow, Order, Planned, Queued, Stored, Target, plan, version_of};
+use crate::query::{Cursor, EarlierAnswer, Path};
+use crate::tally::Tally;
+use crate::{Dice, NameHash, NameHasher, Options};
+
+pub(crate) struct Memory {
+    hasher: NameHasher,
+    time: LedgerTime,
+    dice: Dice,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    last_intent: i64,
+    recovering_since: Option<Timestamp>,
+    by_hash: HashMap<NameHash, IntentId>,
+    intents: BTreeMap<IntentId, Arc<Stored>>,
+    keep_until: HashMap<IntentId, Timestamp>,
+    requests: HashMap<IntentId, Bytes>,
+    earlier: HashMap<IntentId, Vec<EarlierAnswer>>,
+    journals: HashMap<IntentId, Vec<JournalRow>>,
+    lanes: HashMap<String, (Option<IntentId>, Option<i64>)>,
+    waiting: BTreeSet<(String, i64, IntentId, Timestamp)>,
+    tally: Tally,
+}
+
+impl Memory {
+    pub(crate) fn new(options: &Options) -> Self {
+        let hasher = NameHasher::new(crate::random());
+        Self {
+            hasher,
+            time: LedgerTime::new(options.clock.clone()),
+            dice: Dice::new(),
+            state: Mutex::default(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn apply(&self, order: &Order) -> Applied {
+        let mut state = self.state();
+        let hash = match &order.target {
+            Target::Name(name) => Some(self.hasher.hash(name)),
+            Target::Id(_) => None,
+        };
+        let found = match (&order.target, hash) {
+            (Target::Id(id), _) => state.intents.get(id).cloned(),
+            (_, Some(hash)) => state.by_hash.get(&hash).and_then(|id| state.intents.get(id)).cloned(),
+            _ => None,
+        };
+        let fresh_id = IntentId::new(state.last_intent + 1);
+        let (policy, place) = match (&found, &order.command.action) {
+            (Some(stored), _) => (Some(stored.record.policy.clone()), stored.record.place.clone()),
+            (None, Action::Claim(claim)) => (Some(claim.policy.clone()), claim.place.clone()),
+            (None, _) => (None, None),
+        };
+        let reading = self.time.read(Timestamp::default());
+        let moment = reading.moment(policy.as_deref(), state.recovering_since, self.dice.roll());
+        let me = found.as_ref().map_or(fresh_id, |stored| stored.id);
+        let lane = place.map(|place| state.lane(place.lane.as_str(), me, moment.now));
+        let mut order = order.clone();
+        if let (Action::Purge(_), Some(stored)) = (&order.command.action, &found) {
+            order.command.action = Action::Purge(Purge { work_is_open: state.work_is_open(stored) });
+        }
+        let Planned { change, applied } = plan(found.as_ref(), fresh_id, lane.as_ref(), &order, &moment);
+        state.tally.verdict(moment.now, &applied.verdict);
+        let Some(change) = change else { return applied };
+        let id = change.id();
+        change.count(moment.now, &mut state.tally);
+        if let Some(before) = change.archived() {
+            let answer = before.record.answer.clone().unwrap_or_default();
+            let (generation, status) = (before.record.generation, before.record.status);
+            state.earlier.entry(id).or_default().push(EarlierAnswer { generation, status, answer });
+        }
+        for (stored, there) in [(&change.before, false), (&change.after, true)] {
+            if let Some(place) = stored.as_ref().and_then(|stored| Queued::of(stored)) {
+                let row = (place.lane.to_owned(), place.rank, id, place.until);
+                let _ = if there { state.waiting.insert(row) } else { state.waiting.remove(&row) };
+            }
+        }
+        if let (Some(lane), Some(place)) =
+            (&change.lane, change.after.as_ref().and_then(|stored| stored.record.place.as_ref()))
+        {
+            state.lanes.insert(place.lane.as_str().to_owned(), (lane.holder, lane.applied));
+        }
+        match &change.after {
+            Some(after) => {
+                if change.before.is_none() {
+                    state.last_intent += 1;
+                    state.by_hash.insert(hash.expect("a first claim has a name"), id);
+                }
+                if change
+                    .before
+                    .as_ref()
+                    .is_none_or(|before| before.record.tombstone != after.record.tombstone)
+                {
+                    state.keep_until.insert(id, after.record.keep_until());
+                }
+                if after.record.tombstone {
+                    state.requests.remove(&id);
+                    state.earlier.remove(&id);
+                }
+                state.intents.insert(id, after.clone());
+            }
+            None => {
+                state.intents.remove(&id);
+                state.keep_until.remove(&id);
+                state.journals.remove(&id);
+                state.by_hash.retain(|_, there| *there != id);
+            }
+        }
+        if let Some(request) = change.request {
+            state.requests.insert(id, request);
+        }
+        state.journals.entry(id).or_default().extend(change.journal);
+        applied
+    }
+
+    pub(crate) fn by_name(&self, name: &Name) -> Option<Stored> {
+        let state = self.state();
+        state
+            .by_hash
+            .get(&self.hasher.hash(name))
+            .and_then(|id| state.intents.get(id))
+            .map(|stored| (**stored).clone())
+    }
+
+    pub(crate) fn by_id(&self, id: IntentId) -> Option<Stored> {
+        self.state().intents.get(&id).map(|stored| (**stored).clone())
+    }
+
+    pub(crate) fn page(&self, path: &Path, after: Option<Cursor>, limit: usize) -> Vec<(Stored, Cursor)> {
+        let state = self.state();
+        let after = after.unwrap_or(Cursor::START);
+        let mut rows: Vec<(Stored, Cursor)> = state
+            .intents
+            .values()
+            .filter_map(|stored| {
+                let record = &stored.record;
+                let (there, wake_at) = match path {
+                    Path::All => (true, i64::MAX),
+                    Path::Scope(scope) => {
+                        (record.name.as_ref().is_some_and(|name| name.scope.as_str() == scope), i64::MAX)
+                    }
+                    Path::Work(work) => {
+                        (record.step.as_ref().is_some_and(|step| step.work() == work), i64::MAX)
+                    }
+                    Path::Status(status) => match Agenda::of(stored) {
+                        Some(line) => (line.status == *status, line.wake_at.as_millis()),
+                        None => (false, 0),
+                    },
+                };
+                let cursor = Cursor { wake_at, id: stored.id.number() };
+                (there && cursor < after).then(|| ((**stored).clone(), cursor))
+            })
+            .collect();
+        rows.sort_by_key(|(_, cursor)| std::cmp::Reverse(*cursor));
+        rows.truncate(limit);
+        rows
+    }
+
+    pub(crate) fn scopes(&self, prefix: &str, limit: usize) -> Vec<String> {
+        let state = self.state();
+        let names = state.intents.values().filter_map(|stored| stored.record.name.as_ref());
+        let scopes: BTreeSet<&str> =
+            names.map(|name| name.scope.as_str()).filter(|scope| scope.starts_with(prefix)).collect();
+        scopes.into_iter().take(limit).map(str::to_owned).collect()
+    }
+
+    pub(crate) fn awake(&self, status: Status, now: Timestamp, limit: usize) -> Vec<IntentId> {
+        self.on_agenda(limit, |line| (line.status == status && line.wake_at <= now).then_some(line.wake_at))
+    }
+
+    pub(crate) fn due(&self, status: Status, now: Timestamp, limit: usize) -> Vec<IntentId> {
+        self.on_agenda(limit, |line| line.due_at.filter(|due_at| line.status == status && *due_at <= now))
+    }
+
+    fn on_agenda(&self, limit: usize, when: impl Fn(Agenda) -> Option<Timestamp>) -> Vec<IntentId> {
+        let state = self.state();
+        let mut lines: Vec<(Timestamp, IntentId)> = state
+            .intents
+            .values()
+            .filter_map(|stored| Some((when(Agenda::of(stored)?)?, stored.id)))
+            .collect();
+        lines.sort();
+        lines.into_iter().take(limit).map(|(_, id)| id).collect()
+    }
+
+    pub(crate) fn kept_too_long(&self, now: Timestamp, limit: usize) -> Vec<IntentId> {
+        let state = self.state();
+        let mut ids: Vec<_> = state.keep_until.iter().filter(|(_, until)| **until <= now).collect();
+        ids.sort_by_key(|(id, until)| (**until, **id));
+        ids.into_iter().take(limit).map(|(id, _)| *id).collect()
+    }
+
+    pub(crate) fn keep_until(&self, until: Vec<(IntentId, Timestamp)>) {
+        self.state().keep_until.extend(until);
+    }
+
+    pub(crate) fn journal(&self, id: IntentId) -> Vec<JournalRow> {
+        let mut rows = self.state().journals.get(&id).cloned().unwrap_or_default();
+        // As in a database: bodies are not in the journal.
+        rows.iter_mut().for_each(|row| row.entry.content = None);
+        rows
+    }
+
+    pub(crate) fn earlier(&self, id: IntentId) -> Vec<EarlierAnswer> {
+        self.state().earlier.get(&id).cloned().unwrap_or_default()
+    }
+
+    pub(crate) fn request(&self, id: IntentId) -> Option<Bytes> {
+        self.state().requests.get(&id).cloned()
+    }
+
+    pub(crate) fn tallies(&self, from_hour: i64, to_hour: i64) -> Vec<(String, i64)> {
+        let state = self.state();
+        let wanted = |hour: &i64| *hour == 0 || (from_hour..=to_hour).contains(hour);
+        state
+            .tally
+            .rows()
+            .filter(|(hour, _, _)| wanted(hour))
+            .map(|(_, name, n)| (name.to_owned(), n))
+            .collect()
+    }
+
+    pub(crate) fn recovering_since(&self) -> Option<Timestamp> {
+        self.state().recovering_since
+    }
+
+    pub(crate) fn recover_since(&self, since: Option<Timestamp>) {
+        self.state().recovering_since = since;
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.time.read(Timestamp::default()).now
+    }
+}
+
+impl State {
+    fn lane(&self, name: &str, me: IntentId, now: Timestamp) -> Lane {
+        let (holder, applied) = self.lanes.get(name).copied().unwrap_or_default();
+        let first = self
+            .waiting
+            .iter()
+            .find(|(lane, _, intent, until)| lane == name && *intent != me && *until > now);
+        let first_waiting = first.map(|(_, rank, intent, until)| Waiting {
+            version: version_of(*rank),
+            intent: *intent,
+            until: *until,
+        });
+        Lane { me, holder, applied, first_waiting }
+    }
+
+    fn work_is_open(&self, of: &Stored) -> bool {
+        let Some(step) = &of.record.step else { return false };
+        let same_work = |stored: &&Arc<Stored>| {
+            stored.record.step.as_ref().is_some_and(|other| other.work() == step.work())
+        };
+        self.intents.values().filter(same_work).any(|stored| !stored.record.status.is_settled())
+    }
+}

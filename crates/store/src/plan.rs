@@ -1,0 +1,251 @@
+//! From a decision to what has to be written: the same for every database.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use twicesafe_core::journal::{self, Digest, Entry, Head};
+use twicesafe_core::{
+    Action, After, Alert, Command, IntentId, Lane, Moment, Name, Notice, Record, Salt, Status, Timestamp,
+    Transition, Verdict, decide,
+};
+
+use crate::tally::Tally;
+
+/// What a store believes about an intent. Handed out with every answer, so that the next command about the same intent
+/// can be decided without reading it again; the version tells whether that was right.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Stored {
+    /// The store's number for it.
+    pub id: IntentId,
+    /// Grows with every write.
+    pub version: i64,
+    /// What is believed.
+    pub record: Record,
+    pub(crate) salt: Option<Salt>,
+    pub(crate) journal_rows: u32,
+    pub(crate) journal_head: Head,
+}
+
+/// A command and the intent it is about.
+#[derive(Clone, Debug)]
+pub struct Order {
+    /// Which intent.
+    pub target: Target,
+    /// What is wanted.
+    pub command: Command,
+    /// What the sender believes of it, if anything: saves a read when it is still true.
+    pub believed: Option<Arc<Stored>>,
+}
+
+impl Order {
+    /// A command about the intent with that name.
+    pub fn named(name: Name, command: Command) -> Self {
+        Self { target: Target::Name(name), command, believed: None }
+    }
+
+    /// A command about the intent with that number.
+    pub fn numbered(id: IntentId, command: Command) -> Self {
+        Self { target: Target::Id(id), command, believed: None }
+    }
+
+    /// A command about an intent one has heard of.
+    pub fn believing(believed: Arc<Stored>, command: Command) -> Self {
+        Self { target: Target::Id(believed.id), command, believed: Some(believed) }
+    }
+}
+
+/// Which intent a command is about.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Target {
+    /// The one with that name; a claim may be the first to mention it.
+    Name(Name),
+    /// The one with that number.
+    Id(IntentId),
+}
+
+/// What came of a command.
+#[derive(Clone, Debug)]
+pub struct Applied {
+    /// What the caller is told.
+    pub verdict: Verdict,
+    /// What is believed of the intent now. `None`: there is none.
+    pub stored: Option<Arc<Stored>>,
+    /// What somebody should be told.
+    pub alerts: Vec<Alert>,
+    /// What the caller should be told beside the verdict.
+    pub notices: Vec<Notice>,
+    /// When, in ledger time.
+    pub at: Timestamp,
+}
+
+/// One row of the journal.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JournalRow {
+    /// Its place in the chain of its intent, from 1.
+    pub number: u32,
+    /// What it says.
+    pub entry: Entry,
+    /// The salted digest of what the destination said.
+    pub digest: Option<Digest>,
+    /// The hash that ends the chain here.
+    pub hash: Head,
+}
+
+/// What has to be written.
+pub(crate) struct Change {
+    pub(crate) before: Option<Arc<Stored>>,
+    /// `None`: the row goes.
+    pub(crate) after: Option<Arc<Stored>>,
+    pub(crate) journal: Vec<JournalRow>,
+    pub(crate) lane: Option<Lane>,
+    pub(crate) request: Option<Bytes>,
+}
+
+/// A decision, ready to be written.
+pub(crate) struct Planned {
+    /// `None`: nothing to write.
+    pub(crate) change: Option<Change>,
+    pub(crate) applied: Applied,
+}
+
+/// Decides a command. `fresh_id` is the number the intent gets if this is the first one hears of it.
+pub(crate) fn plan(
+    found: Option<&Arc<Stored>>,
+    fresh_id: IntentId,
+    lane: Option<&Lane>,
+    order: &Order,
+    moment: &Moment,
+) -> Planned {
+    let record = found.map(|stored| &stored.record);
+    let Transition { after, lane, entries, alerts, notices, verdict } =
+        decide(record, lane, &order.command, moment);
+    let applied = |stored| Applied { verdict, stored, alerts, notices, at: moment.now };
+    let after = match after {
+        // A lane can change hands only through a record that changes.
+        After::Unchanged => return Planned { change: None, applied: applied(found.cloned()) },
+        After::Write(record) => Some(*record),
+        After::Remove => None,
+    };
+    let claim = match &order.command.action {
+        Action::Claim(claim) => Some(claim),
+        _ => None,
+    };
+    let forgotten = after.as_ref().is_some_and(|record| record.name.is_none());
+    let salt = match found {
+        Some(found) => found.salt.or_else(|| claim.map(|claim| claim.salt)).filter(|_| !forgotten),
+        None => claim.map(|claim| claim.salt),
+    };
+    let (mut rows, mut head) =
+        found.map_or((0, journal::START), |stored| (stored.journal_rows, stored.journal_head));
+    let journal = entries
+        .into_iter()
+        .map(|entry| {
+            rows += 1;
+            let digest = entry.digest(salt);
+            head = journal::link(&head, rows, &entry, digest);
+            JournalRow { number: rows, entry, digest, hash: head }
+        })
+        .collect();
+    let stored = after.map(|record| {
+        Arc::new(Stored {
+            id: found.map_or(fresh_id, |stored| stored.id),
+            version: found.map_or(1, |stored| stored.version + 1),
+            record,
+            salt,
+            journal_rows: rows,
+            journal_head: head,
+        })
+    });
+    let new_generation = |stored: &Arc<Stored>| {
+        found.is_none_or(|found| {
+            found.record.generation != stored.record.generation || found.record.fingerprint.is_none()
+        })
+    };
+    let request =
+        claim.filter(|_| stored.as_ref().is_some_and(new_generation)).and_then(|claim| claim.request.clone());
+    let change = Change { before: found.cloned(), after: stored.clone(), journal, lane, request };
+    Planned { change: Some(change), applied: applied(stored) }
+}
+
+/// A line of the agenda: everything that is not simply done has one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Agenda {
+    pub(crate) status: Status,
+    pub(crate) wake_at: Timestamp,
+    pub(crate) due_at: Option<Timestamp>,
+}
+
+impl Agenda {
+    pub(crate) fn of(stored: &Stored) -> Option<Self> {
+        let record = &stored.record;
+        let listed = record.status != Status::Done && !record.tombstone;
+        listed.then(|| Self { status: record.status, wake_at: record.wake_at(), due_at: record.due_at })
+    }
+}
+
+/// A place in the queue of a lane.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Queued<'a> {
+    pub(crate) lane: &'a str,
+    pub(crate) rank: i64,
+    pub(crate) until: Timestamp,
+}
+
+impl<'a> Queued<'a> {
+    pub(crate) fn of(stored: &'a Stored) -> Option<Self> {
+        let place = stored.record.place.as_ref()?;
+        let until = stored.record.waits_until?;
+        Some(Self { lane: place.lane.as_str(), rank: rank(place.version), until })
+    }
+}
+
+/// Versions as numbers that sort: those without one come first.
+pub(crate) fn rank(version: Option<i64>) -> i64 {
+    version.unwrap_or(i64::MIN)
+}
+
+/// The version behind a rank.
+pub(crate) fn version_of(rank: i64) -> Option<i64> {
+    (rank != i64::MIN).then_some(rank)
+}
+
+impl Change {
+    pub(crate) fn id(&self) -> IntentId {
+        self.after.as_ref().or(self.before.as_ref()).expect("a change has a before or an after").id
+    }
+
+    /// Whether the answer has to be written, or, if there is none any more, dropped.
+    pub(crate) fn answer_changes(&self) -> bool {
+        let before = self.before.as_ref().and_then(|stored| stored.record.answer.as_ref());
+        let after = self.after.as_ref().and_then(|stored| stored.record.answer.as_ref());
+        before != after
+    }
+
+    /// The answer of a generation that is over, which stays with it (S29).
+    pub(crate) fn archived(&self) -> Option<&Arc<Stored>> {
+        let (before, after) = (self.before.as_ref()?, self.after.as_ref()?);
+        let over = before.record.generation != after.record.generation;
+        Some(before).filter(|before| over && before.record.answer.is_some() && !before.record.tombstone)
+    }
+
+    /// Adds what this change means to the counts.
+    pub(crate) fn count(&self, at: Timestamp, tally: &mut Tally) {
+        for row in &self.journal {
+            tally.event(at, row.entry.event.as_str());
+        }
+        let before = self.before.as_ref().map(|stored| &stored.record);
+        let after = self.after.as_ref().map(|stored| &stored.record);
+        let standing = |record: Option<&Record>| record.map(|record| (record.status, record.tombstone));
+        if standing(before) != standing(after) {
+            before.into_iter().for_each(|record| tally.standing(record, -1));
+            after.into_iter().for_each(|record| tally.standing(record, 1));
+        }
+        if let (Some(before), Some(after)) = (before, after)
+            && before.doubt
+            && !after.doubt
+            && let Some(since) = before.first_sent_at
+        {
+            tally.recovery(at, at.since(since));
+        }
+    }
+}

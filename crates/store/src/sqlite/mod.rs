@@ -1,0 +1,193 @@
+//! The ledger in one SQLite file.
+//!
+//! All writes go through one thread: it takes whatever waits, decides and writes it in one transaction, and syncs once
+//! (group commit without a timer). Reads have connections of their own and never wait for the writer. Several processes
+//! may share the file; SQLite's lock orders their transactions, and versions tell when a belief was wrong.
+
+mod checkpoint;
+mod open;
+mod read;
+mod write;
+mod writer;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::thread::JoinHandle;
+
+use tokio::sync::oneshot;
+use twicesafe_core::{Action, IntentId, Timestamp};
+
+use crate::clock::{Clock, LedgerTime};
+use crate::codec::Policies;
+use crate::error::StoreError;
+use crate::plan::{Applied, Order, Target, plan};
+use crate::tally::Tally;
+use crate::{Dice, NameHasher, Options, QUEUE_MAX};
+use read::Readers;
+
+/// How long a process waits for another one's transaction.
+const BUSY_MAX: std::time::Duration = std::time::Duration::from_secs(10);
+
+/// What the parts of a SQLite store share.
+pub(crate) struct Shared {
+    pub(crate) path: PathBuf,
+    pub(crate) hasher: NameHasher,
+    pub(crate) time: LedgerTime,
+    pub(crate) policies: Policies,
+    pub(crate) dice: Dice,
+    /// Counts of what needed no write; go along with the next one.
+    pub(crate) tally: std::sync::Mutex<Tally>,
+}
+
+impl Shared {
+    fn count(&self, at: Timestamp, verdict: &twicesafe_core::Verdict) {
+        self.tally.lock().unwrap_or_else(std::sync::PoisonError::into_inner).verdict(at, verdict);
+    }
+}
+
+/// Something for the writer to do.
+enum Errand {
+    Apply(Order, oneshot::Sender<Result<Applied, StoreError>>),
+    /// Write the counts, drop what is purged, or set the recovery mark: things that are no command about one intent.
+    Run(
+        Box<dyn FnOnce(&rusqlite::Connection) -> Result<(), StoreError> + Send>,
+        oneshot::Sender<Result<(), StoreError>>,
+    ),
+}
+
+pub(crate) struct Sqlite {
+    shared: Arc<Shared>,
+    queue: Option<SyncSender<Errand>>,
+    writer: Option<JoinHandle<()>>,
+    pub(crate) readers: Readers,
+}
+
+impl Sqlite {
+    pub(crate) fn open(path: &Path, options: &Options) -> Result<Self, StoreError> {
+        let clock: Arc<dyn Clock> = options.clock.clone();
+        let (connection, hash_key) = open::writable(path, options)?;
+        let shared = Arc::new(Shared {
+            path: path.to_owned(),
+            hasher: NameHasher::new(hash_key),
+            time: LedgerTime::new(clock),
+            policies: Policies::default(),
+            dice: Dice::new(),
+            tally: Default::default(),
+        });
+        let readers = Readers::open(shared.clone())?;
+        let (queue, errands) = sync_channel(QUEUE_MAX);
+        let writer = writer::Writer::new(connection, shared.clone())?;
+        let writer = std::thread::Builder::new()
+            .name("twicesafe-writer".into())
+            .spawn(move || writer.run(&errands))
+            .map_err(|error| StoreError::Away(error.to_string()))?;
+        Ok(Self { shared, queue: Some(queue), writer: Some(writer), readers })
+    }
+
+    /// Queues a command; its answer comes when it is on disk. A claim that needs no write is answered at once.
+    pub(crate) fn submit(&self, mut order: Order) -> Result<Submitted, StoreError> {
+        if let (Action::Claim(_), Target::Name(name), None) =
+            (&order.command.action, &order.target, &order.believed)
+            && let Some(stored) = self.readers.by_hash(&self.shared.hasher.hash(name))?
+        {
+            let stored = Arc::new(stored);
+            let reading = self.shared.time.read(Timestamp::default());
+            let moment = reading.moment(Some(&stored.record.policy), None, self.shared.dice.roll());
+            let planned = plan(Some(&stored), stored.id, None, &order, &moment);
+            if planned.change.is_none() {
+                self.shared.count(moment.now, &planned.applied.verdict);
+                return Ok(Submitted::Answered(planned.applied));
+            }
+            order.believed = Some(stored);
+        }
+        let (reply, answer) = oneshot::channel();
+        self.send(Errand::Apply(order, reply))?;
+        Ok(Submitted::Queued(answer))
+    }
+
+    pub(crate) async fn run(
+        &self,
+        what: impl FnOnce(&rusqlite::Connection) -> Result<(), StoreError> + Send + 'static,
+    ) -> Result<(), StoreError> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Errand::Run(Box::new(what), reply))?;
+        answer.await.unwrap_or_else(|_| Err(gone()))
+    }
+
+    pub(crate) async fn flush(&self) -> Result<(), StoreError> {
+        let shared = self.shared.clone();
+        self.run(move |connection| {
+            let tally =
+                std::mem::take(&mut *shared.tally.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
+            write::tally(connection, &tally)
+        })
+        .await
+    }
+
+    pub(crate) async fn recover_since(&self, since: Option<Timestamp>) -> Result<(), StoreError> {
+        self.run(move |connection| {
+            let mut statement = open::prepared(connection, "UPDATE ledger SET recovering_since = ?1")?;
+            open::ran(statement.execute([since.map(Timestamp::as_millis)])).map(drop)
+        })
+        .await
+    }
+
+    /// Looks again later at an intent that could not be purged now.
+    pub(crate) async fn keep_until(&self, until: Vec<(IntentId, Timestamp)>) -> Result<(), StoreError> {
+        self.run(move |connection| {
+            let mut statement =
+                open::prepared(connection, "UPDATE intent SET keep_until = ?2 WHERE id = ?1")?;
+            for (id, until) in until {
+                open::ran(statement.execute((id.number(), until.as_millis())))?;
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.shared.time.read(Timestamp::default()).now
+    }
+
+    pub(crate) fn hash_of(&self, name: &twicesafe_core::Name) -> crate::NameHash {
+        self.shared.hasher.hash(name)
+    }
+
+    fn send(&self, errand: Errand) -> Result<(), StoreError> {
+        let queue = self.queue.as_ref().ok_or_else(gone)?;
+        queue.try_send(errand).map_err(|error| match error {
+            TrySendError::Full(_) => StoreError::Overloaded(QUEUE_MAX),
+            TrySendError::Disconnected(_) => gone(),
+        })
+    }
+}
+
+impl Drop for Sqlite {
+    /// Waits for what was queued: an answer that was promised is written before the process goes on.
+    fn drop(&mut self) {
+        self.queue = None;
+        if let Some(writer) = self.writer.take() {
+            let _ = writer.join();
+        }
+    }
+}
+
+/// A command that was taken.
+pub(crate) enum Submitted {
+    Answered(Applied),
+    Queued(oneshot::Receiver<Result<Applied, StoreError>>),
+}
+
+impl Submitted {
+    pub(crate) async fn answer(self) -> Result<Applied, StoreError> {
+        match self {
+            Self::Answered(applied) => Ok(applied),
+            Self::Queued(answer) => answer.await.unwrap_or_else(|_| Err(gone())),
+        }
+    }
+}
+
+fn gone() -> StoreError {
+    StoreError::Away("the writer has stopped".into())
+}

@@ -1,0 +1,199 @@
+//! Opening a ledger file: is it ours, is it safe, is it up to date?
+
+use std::path::Path;
+
+use rusqlite::{CachedStatement, Connection, ErrorCode, OpenFlags, TransactionBehavior};
+
+use super::BUSY_MAX;
+use crate::Options;
+use crate::error::StoreError;
+
+/// "TwSf" in the header of the file.
+const APPLICATION_ID: i64 = 0x5477_5366;
+const PAGE_BYTES: i64 = 8192;
+const MIGRATIONS: &[&str] = &[include_str!("../../migrations/sqlite/0001_ledger.sql")];
+const STATEMENTS_MAX: usize = 64;
+const MAPPED_BYTES_MAX: i64 = 1 << 30;
+
+/// Opens the file for the writer, makes or migrates it, and returns the key of its hashes.
+pub(super) fn writable(path: &Path, options: &Options) -> Result<(Connection, [u8; 32]), StoreError> {
+    check_file_system(path)?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
+        return Err(StoreError::ReadOnly(format!("the folder {} does not exist", folder.display())));
+    }
+    let flags =
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut connection = connect(path, flags)?;
+    check_ours(&connection, path)?;
+    pragma(&connection, "page_size", PAGE_BYTES)?;
+    ran(connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(())))?;
+    pragma(&connection, "synchronous", "FULL")?;
+    pragma(&connection, "wal_autocheckpoint", 0)?;
+    pragma(&connection, "cache_size", -65_536)?;
+    pragma(&connection, "temp_store", "MEMORY")?;
+    if let Some(bytes_max) = options.bytes_max {
+        pragma(&connection, "max_page_count", i64::try_from(bytes_max).unwrap_or(i64::MAX) / PAGE_BYTES)?;
+    }
+    let hash_key = migrate(&mut connection, options)?;
+    Ok((connection, hash_key))
+}
+
+/// Opens the file for reading only.
+pub(super) fn readable(path: &Path) -> Result<Connection, StoreError> {
+    let connection = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    pragma(&connection, "query_only", 1)?;
+    pragma(&connection, "mmap_size", MAPPED_BYTES_MAX)?;
+    Ok(connection)
+}
+
+/// Opens the file for checkpoints.
+pub(super) fn for_checkpoints(path: &Path) -> Result<Connection, StoreError> {
+    let connection = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    pragma(&connection, "wal_autocheckpoint", 0)?;
+    pragma(&connection, "synchronous", "FULL")?;
+    Ok(connection)
+}
+
+fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, StoreError> {
+    let connection = ran(Connection::open_with_flags(path, flags))?;
+    ran(connection.busy_timeout(BUSY_MAX))?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+    Ok(connection)
+}
+
+fn pragma(connection: &Connection, name: &str, value: impl rusqlite::ToSql) -> Result<(), StoreError> {
+    ran(connection.pragma_update(None, name, value))
+}
+
+fn check_ours(connection: &Connection, path: &Path) -> Result<(), StoreError> {
+    let not_ours = || StoreError::NotOurs(path.display().to_string());
+    let application_id: i64 = connection
+        .pragma_query_value(None, "application_id", |row| row.get(0))
+        .map_err(|error| match error_code(&error) {
+            Some(ErrorCode::NotADatabase) => not_ours(),
+            _ => from_sqlite(error),
+        })?;
+    let tables: i64 = ran(connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)))?;
+    match (application_id, tables) {
+        (APPLICATION_ID, _) | (0, 0) => Ok(()),
+        _ => Err(not_ours()),
+    }
+}
+
+/// Brings the schema up to date. Safe when several processes start at once: the first takes the lock, the others find
+/// nothing left to do.
+fn migrate(connection: &mut Connection, options: &Options) -> Result<[u8; 32], StoreError> {
+    let known = MIGRATIONS.len() as i64;
+    let transaction = ran(connection.transaction_with_behavior(TransactionBehavior::Immediate))?;
+    let found: i64 = ran(transaction.pragma_query_value(None, "user_version", |row| row.get(0)))?;
+    if found > known {
+        return Err(StoreError::Newer { found, known });
+    }
+    for migration in &MIGRATIONS[usize::try_from(found).unwrap_or(0)..] {
+        ran(transaction.execute_batch(migration))?;
+    }
+    if found == 0 {
+        let key: [u8; 32] = crate::random();
+        let now = options.clock.system_millis();
+        let row = "INSERT INTO ledger (one, hash_key, last_at, last_intent) VALUES (1, ?1, ?2, 0)";
+        ran(transaction.execute(row, (&key, now)))?;
+        ran(transaction.pragma_update(None, "application_id", APPLICATION_ID))?;
+    }
+    if found < known {
+        ran(transaction.pragma_update(None, "user_version", known))?;
+    }
+    // Also tells at once whether the file can be written, not only when the first claim comes.
+    ran(transaction.execute("UPDATE ledger SET last_intent = last_intent", []))?;
+    let key = ran(transaction.query_row("SELECT hash_key FROM ledger", [], |row| row.get(0)))?;
+    ran(transaction.commit())?;
+    Ok(key)
+}
+
+/// SQLite's locks and shared memory do not work over a network (S42).
+fn check_file_system(path: &Path) -> Result<(), StoreError> {
+    let Ok(mounts) = std::fs::read_to_string("/proc/self/mounts") else { return Ok(()) };
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let Ok(folder) = folder.canonicalize() else { return Ok(()) };
+    match network_file_system(&mounts, &folder) {
+        Some(kind) => {
+            Err(StoreError::NetworkFileSystem { path: path.display().to_string(), kind: kind.to_owned() })
+        }
+        None => Ok(()),
+    }
+}
+
+const NETWORK_FILE_SYSTEMS: [&str; 14] = [
+    "nfs",
+    "nfs4",
+    "cifs",
+    "smb3",
+    "smbfs",
+    "9p",
+    "afs",
+    "ceph",
+    "glusterfs",
+    "lustre",
+    "ncpfs",
+    "fuse.sshfs",
+    "fuse.glusterfs",
+    "fuse.ceph",
+];
+
+fn network_file_system<'a>(mounts: &'a str, folder: &Path) -> Option<&'a str> {
+    let mount = |line: &'a str| {
+        let mut words = line.split(' ');
+        let point = words.nth(1)?.replace("\\040", " ");
+        Some((point, words.next()?))
+    };
+    let (_, kind) = mounts
+        .lines()
+        .filter_map(mount)
+        .filter(|(point, _)| folder.starts_with(point))
+        // The last of equally long ones is mounted over the others.
+        .max_by_key(|(point, _)| point.len())?;
+    NETWORK_FILE_SYSTEMS.contains(&kind).then_some(kind)
+}
+
+pub(super) fn prepared<'a>(connection: &'a Connection, sql: &str) -> Result<CachedStatement<'a>, StoreError> {
+    ran(connection.prepare_cached(sql))
+}
+
+pub(super) fn ran<T>(result: rusqlite::Result<T>) -> Result<T, StoreError> {
+    result.map_err(from_sqlite)
+}
+
+fn error_code(error: &rusqlite::Error) -> Option<ErrorCode> {
+    error.sqlite_error_code()
+}
+
+fn from_sqlite(error: rusqlite::Error) -> StoreError {
+    match error_code(&error) {
+        Some(ErrorCode::DiskFull) => StoreError::DiskFull,
+        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::CannotOpen) => {
+            StoreError::ReadOnly(error.to_string())
+        }
+        Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt | ErrorCode::ConstraintViolation) => {
+            StoreError::Damaged(error.to_string())
+        }
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+            StoreError::Away(format!("another process has kept it locked for {} s", BUSY_MAX.as_secs()))
+        }
+        _ => StoreError::Away(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s42_network_file_systems_are_told_from_local_ones() {
+        let mounts = "/dev/vda / ext4 rw 0 0\nserver:/x /mnt/my\\040share nfs4 rw 0 0\ntmpfs /mnt/my\\040share/local tmpfs rw 0 0\n";
+        let kind = |folder: &str| network_file_system(mounts, Path::new(folder));
+        assert_eq!(kind("/home"), None);
+        assert_eq!(kind("/mnt/my share/a"), Some("nfs4"));
+        assert_eq!(kind("/mnt/my share/local/a"), None);
+        assert_eq!(kind("/mnt/my sharex"), None);
+    }
+}

@@ -1,0 +1,448 @@
+//! Reading: rows become records here, and only here.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use rusqlite::types::FromSql;
+use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, Row};
+use twicesafe_core::journal::{Entry, Event};
+use twicesafe_core::{
+    Actor, Answer, Attempt, Body, CommandId, ExternalId, Fence, Fingerprint, IntentId, Lane, LaneName, Name,
+    PermitKind, Place, Recipe, Record, Salt, Source, Status, Step, Timestamp, Waiting,
+};
+
+use super::Shared;
+use super::open::{prepared, ran, readable};
+use crate::NameHash;
+use crate::codec::{self, Policies};
+use crate::error::StoreError;
+use crate::plan::{JournalRow, Stored, version_of};
+use crate::query::{Cursor, EarlierAnswer, Path};
+
+/// Connections for reading. A read takes microseconds, so it runs where it is asked for instead of on a thread of its
+/// own; a few connections keep readers from waiting for each other.
+const READERS: usize = 4;
+
+pub(crate) struct Readers {
+    shared: Arc<Shared>,
+    connections: Vec<Mutex<Connection>>,
+    next: AtomicUsize,
+}
+
+impl Readers {
+    pub(super) fn open(shared: Arc<Shared>) -> Result<Self, StoreError> {
+        let connections =
+            (0..READERS).map(|_| readable(&shared.path).map(Mutex::new)).collect::<Result<_, _>>()?;
+        Ok(Self { shared, connections, next: AtomicUsize::new(0) })
+    }
+
+    fn connection(&self) -> MutexGuard<'_, Connection> {
+        let start = self.next.fetch_add(1, Ordering::Relaxed);
+        let in_turn = |i: usize| &self.connections[(start + i) % READERS];
+        (0..READERS)
+            .find_map(|i| in_turn(i).try_lock().ok())
+            .unwrap_or_else(|| in_turn(0).lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn by_hash(&self, hash: &NameHash) -> Result<Option<Stored>, StoreError> {
+        by_hash(&self.connection(), &self.shared.policies, hash)
+    }
+
+    pub(crate) fn by_id(&self, id: IntentId) -> Result<Option<Stored>, StoreError> {
+        by_id(&self.connection(), &self.shared.policies, id)
+    }
+
+    /// Changes whenever another connection, of any process, has written.
+    pub(crate) fn data_version(&self) -> Result<i64, StoreError> {
+        // Always the same connection: the number means nothing on another.
+        let connection = self.connections[0].lock().unwrap_or_else(PoisonError::into_inner);
+        ran(prepared(&connection, "PRAGMA data_version")?.query_row([], |row| row.get(0)))
+    }
+
+    pub(crate) fn versions(&self, ids: &[IntentId]) -> Result<Vec<(IntentId, i64)>, StoreError> {
+        let connection = self.connection();
+        let mut statement = prepared(&connection, "SELECT version FROM intent WHERE id = ?1")?;
+        let mut versions = Vec::with_capacity(ids.len());
+        for id in ids {
+            let version = ran(statement.query_row([id.number()], |row| row.get(0)).optional())?;
+            versions.push((*id, version.unwrap_or(i64::MAX)));
+        }
+        Ok(versions)
+    }
+
+    pub(crate) fn page(
+        &self,
+        path: &Path,
+        after: Option<Cursor>,
+        limit: usize,
+    ) -> Result<Vec<(Stored, Cursor)>, StoreError> {
+        let connection = self.connection();
+        let limit = limit as i64;
+        let after = after.unwrap_or(Cursor::START);
+        let take = |row: &Row<'_>| {
+            let stored = stored(row, &self.shared.policies)?;
+            let cursor =
+                Cursor { wake_at: get::<Option<i64>>(row, 36)?.unwrap_or(i64::MAX), id: stored.id.number() };
+            Ok((stored, cursor))
+        };
+        match path {
+            Path::All => {
+                let sql = select!(
+                    ", NULL FROM intent i LEFT JOIN answer a ON a.intent = i.id
+                     WHERE i.id < ?1 ORDER BY i.id DESC LIMIT ?2"
+                );
+                all(prepared(&connection, sql)?, (after.id, limit), take)
+            }
+            Path::Scope(scope) => {
+                let sql = select!(
+                    ", NULL FROM intent i LEFT JOIN answer a ON a.intent = i.id
+                     WHERE i.id < ?1 AND i.scope = ?3 ORDER BY i.id DESC LIMIT ?2"
+                );
+                all(prepared(&connection, sql)?, (after.id, limit, scope), take)
+            }
+            Path::Work(work) => {
+                let sql = select!(
+                    ", NULL FROM intent i LEFT JOIN answer a ON a.intent = i.id
+                     WHERE i.id < ?1 AND i.work = ?3 ORDER BY i.id DESC LIMIT ?2"
+                );
+                all(prepared(&connection, sql)?, (after.id, limit, work), take)
+            }
+            Path::Status(status) => {
+                let sql = select!(
+                    ", g.wake_at FROM agenda g JOIN intent i ON i.id = g.intent LEFT JOIN answer a ON a.intent = i.id
+                     WHERE g.status = ?3 AND (g.wake_at, g.intent) < (?4, ?1)
+                     ORDER BY g.wake_at DESC, g.intent DESC LIMIT ?2"
+                );
+                let values = (after.id, limit, status.as_str(), after.wake_at);
+                all(prepared(&connection, sql)?, values, take)
+            }
+        }
+    }
+
+    pub(crate) fn scopes(&self, prefix: &str, limit: usize) -> Result<Vec<String>, StoreError> {
+        let connection = self.connection();
+        let mut statement =
+            prepared(&connection, "SELECT scope FROM intent WHERE scope > ?1 ORDER BY scope LIMIT 1")?;
+        let mut scopes: Vec<String> = Vec::new();
+        let mut from = before(prefix);
+        while scopes.len() < limit {
+            let next: Option<String> = ran(statement.query_row([&from], |row| row.get(0)).optional())?;
+            match next.filter(|scope| scope.starts_with(prefix)) {
+                Some(scope) => {
+                    from.clone_from(&scope);
+                    scopes.push(scope);
+                }
+                None => break,
+            }
+        }
+        Ok(scopes)
+    }
+
+    /// Intents whose time has come, by the agenda.
+    pub(crate) fn awake(
+        &self,
+        status: Status,
+        now: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<IntentId>, StoreError> {
+        self.ids(
+            "SELECT intent FROM agenda WHERE status = ?1 AND wake_at <= ?2 ORDER BY wake_at LIMIT ?3",
+            (status.as_str(), now.as_millis(), limit as i64),
+        )
+    }
+
+    /// Intents whose next attempt or lookup is due.
+    pub(crate) fn due(
+        &self,
+        status: Status,
+        now: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<IntentId>, StoreError> {
+        self.ids(
+            "SELECT intent FROM agenda WHERE status = ?1 AND due_at <= ?2 ORDER BY due_at LIMIT ?3",
+            (status.as_str(), now.as_millis(), limit as i64),
+        )
+    }
+
+    pub(crate) fn kept_too_long(&self, now: Timestamp, limit: usize) -> Result<Vec<IntentId>, StoreError> {
+        self.ids(
+            "SELECT id FROM intent WHERE keep_until <= ?1 ORDER BY keep_until LIMIT ?2",
+            (now.as_millis(), limit as i64),
+        )
+    }
+
+    fn ids(&self, sql: &str, values: impl Params) -> Result<Vec<IntentId>, StoreError> {
+        let connection = self.connection();
+        let statement = prepared(&connection, sql)?;
+        all(statement, values, |row| get(row, 0).map(IntentId::new))
+    }
+
+    pub(crate) fn journal(&self, id: IntentId) -> Result<Vec<JournalRow>, StoreError> {
+        let connection = self.connection();
+        let statement = prepared(
+            &connection,
+            "SELECT number, at, actor, event, status, doubt, generation, fence, reason, digest, hash
+             FROM journal WHERE intent = ?1 ORDER BY number",
+        )?;
+        all(statement, [id.number()], journal_row)
+    }
+
+    pub(crate) fn earlier(&self, id: IntentId) -> Result<Vec<EarlierAnswer>, StoreError> {
+        let connection = self.connection();
+        let statement = prepared(
+            &connection,
+            "SELECT generation, status, external_id, head, body FROM earlier_answer WHERE intent = ?1 ORDER BY generation",
+        )?;
+        all(statement, [id.number()], |row| {
+            Ok(EarlierAnswer {
+                generation: get(row, 0)?,
+                status: needed(text(row, 1)?.and_then(Status::from_word), "a status nobody knows")?,
+                answer: Answer {
+                    external_id: text(row, 2)?.and_then(ExternalId::new),
+                    head: text(row, 3)?.unwrap_or_default().into(),
+                    body: Body::Kept(get::<Option<Vec<u8>>>(row, 4)?.unwrap_or_default().into()),
+                },
+            })
+        })
+    }
+
+    pub(crate) fn request(&self, id: IntentId) -> Result<Option<Bytes>, StoreError> {
+        let connection = self.connection();
+        let mut statement = prepared(&connection, "SELECT body FROM request WHERE intent = ?1")?;
+        let body: Option<Vec<u8>> = ran(statement.query_row([id.number()], |row| row.get(0)).optional())?;
+        Ok(body.map(Bytes::from))
+    }
+
+    pub(crate) fn tallies(&self, from_hour: i64, to_hour: i64) -> Result<Vec<(String, i64)>, StoreError> {
+        let connection = self.connection();
+        let statement =
+            prepared(&connection, "SELECT name, n FROM tally WHERE hour = 0 OR hour BETWEEN ?1 AND ?2")?;
+        all(statement, (from_hour, to_hour), |row| Ok((get(row, 0)?, get(row, 1)?)))
+    }
+
+    pub(crate) fn recovering_since(&self) -> Result<Option<Timestamp>, StoreError> {
+        let connection = self.connection();
+        let mut statement = prepared(&connection, "SELECT recovering_since FROM ledger")?;
+        let since: Option<i64> = ran(statement.query_row([], |row| row.get(0)))?;
+        Ok(since.map(Timestamp::from_millis))
+    }
+}
+
+/// The greatest text before all that start with the prefix.
+fn before(prefix: &str) -> String {
+    let mut text = prefix.to_owned();
+    match text.pop() {
+        // Scopes are ASCII without control characters, so that stepping back one byte and padding stays below.
+        Some(last) => format!("{text}{}~~~~~~~~", char::from(last as u8 - 1)),
+        None => text,
+    }
+}
+
+/// The columns of an intent with its answer, in the order [`stored`] reads them.
+macro_rules! select {
+    ($more:literal) => {
+        concat!(
+            "SELECT i.id, i.version, i.scope, i.key, i.status, i.doubt, i.generation, i.fence, i.tries, i.recipe,
+             i.fingerprint, i.policy, i.permit, i.claim_id, i.holder, i.granted_at, i.lease_until, i.send_by, i.due_at,
+             i.external_id, i.source, i.work, i.step, i.lane, i.lane_version, i.requested_by, i.created_at,
+             i.settled_at, i.tombstone, i.settle_receipt, i.detail, i.salt, i.journal_rows, i.journal_head,
+             a.head, a.body ",
+            $more
+        )
+    };
+}
+use select;
+
+pub(super) fn by_hash(
+    connection: &Connection,
+    policies: &Policies,
+    hash: &NameHash,
+) -> Result<Option<Stored>, StoreError> {
+    let sql = select!("FROM intent i LEFT JOIN answer a ON a.intent = i.id WHERE i.hash = ?1");
+    one(prepared(connection, sql)?, [hash], |row| stored(row, policies))
+}
+
+pub(super) fn by_id(
+    connection: &Connection,
+    policies: &Policies,
+    id: IntentId,
+) -> Result<Option<Stored>, StoreError> {
+    let sql = select!("FROM intent i LEFT JOIN answer a ON a.intent = i.id WHERE i.id = ?1");
+    one(prepared(connection, sql)?, [id.number()], |row| stored(row, policies))
+}
+
+fn one<T>(
+    mut statement: CachedStatement<'_>,
+    values: impl Params,
+    take: impl FnOnce(&Row<'_>) -> Result<T, StoreError>,
+) -> Result<Option<T>, StoreError> {
+    let mut rows = ran(statement.query(values))?;
+    ran(rows.next())?.map(take).transpose()
+}
+
+fn all<T>(
+    mut statement: CachedStatement<'_>,
+    values: impl Params,
+    take: impl Fn(&Row<'_>) -> Result<T, StoreError>,
+) -> Result<Vec<T>, StoreError> {
+    let mut rows = ran(statement.query(values))?;
+    let mut taken = Vec::new();
+    while let Some(row) = ran(rows.next())? {
+        taken.push(take(row)?);
+    }
+    Ok(taken)
+}
+
+/// One column.
+fn get<T: FromSql>(row: &Row<'_>, index: usize) -> Result<T, StoreError> {
+    ran(row.get(index))
+}
+
+fn text<'a>(row: &'a Row<'_>, index: usize) -> Result<Option<&'a str>, StoreError> {
+    let value = ran(row.get_ref(index))?;
+    value.as_str_or_null().map_err(|error| StoreError::Damaged(error.to_string()))
+}
+
+fn bytes<const N: usize>(row: &Row<'_>, index: usize) -> Result<Option<[u8; N]>, StoreError> {
+    let value = ran(row.get_ref(index))?;
+    let value = value.as_blob_or_null().map_err(|error| StoreError::Damaged(error.to_string()))?;
+    value.map(|value| value.try_into().map_err(|_| damaged("a blob of the wrong length"))).transpose()
+}
+
+fn damaged(what: &str) -> StoreError {
+    StoreError::Damaged(what.to_owned())
+}
+
+fn needed<T>(value: Option<T>, what: &str) -> Result<T, StoreError> {
+    value.ok_or_else(|| damaged(what))
+}
+
+/// A row as a record.
+fn stored(row: &Row<'_>, policies: &Policies) -> Result<Stored, StoreError> {
+    let invalid = |error: twicesafe_core::InvalidName| damaged(&error.to_string());
+    let at = |index| Ok::<_, StoreError>(get::<Option<i64>>(row, index)?.map(Timestamp::from_millis));
+    let name = match (text(row, 2)?, text(row, 3)?) {
+        (Some(scope), Some(key)) => Some(Name::new(scope, key).map_err(invalid)?),
+        _ => None,
+    };
+    let fingerprint = match (text(row, 9)?, bytes(row, 10)?) {
+        (Some(recipe), Some(digest)) => Some(Fingerprint::stored(Recipe::named(recipe), digest)),
+        _ => None,
+    };
+    let attempt = match text(row, 12)? {
+        Some(kind) => Some(Attempt {
+            kind: if kind == "act" { PermitKind::Act } else { PermitKind::Lookup },
+            claim_id: CommandId::new(needed(bytes(row, 13)?, "a permit without a command")?),
+            holder: Actor::new(needed(text(row, 14)?, "a permit without a holder")?).map_err(invalid)?,
+            granted_at: needed(at(15)?, "a permit without a time")?,
+            lease_until: needed(at(16)?, "a permit without a lease")?,
+            send_by: needed(at(17)?, "a permit without a send-by")?,
+        }),
+        None => None,
+    };
+    let step = match (text(row, 21)?, text(row, 22)?) {
+        (Some(work), Some(step)) => Some(Step::new(work, step).map_err(invalid)?),
+        _ => None,
+    };
+    let place = match text(row, 23)? {
+        Some(lane) => Some(Place { lane: LaneName::new(lane).map_err(invalid)?, version: get(row, 24)? }),
+        None => None,
+    };
+    let receipt = ran(row.get_ref(29))?.as_blob_or_null().map_err(|error| damaged(&error.to_string()))?;
+    let mut record = Record {
+        name,
+        generation: get(row, 6)?,
+        status: needed(text(row, 4)?.and_then(Status::from_word), "a status nobody knows")?,
+        doubt: get(row, 5)?,
+        fingerprint,
+        policy: policies.policy(needed(text(row, 11)?, "an intent without a policy")?)?,
+        fence: Fence::new(get::<i64>(row, 7)?.unsigned_abs()),
+        tries: get(row, 8)?,
+        attempt,
+        due_at: at(18)?,
+        first_sent_at: None,
+        quiet_at: None,
+        ask_until: None,
+        asks: 0,
+        kept: None,
+        answer: None,
+        source: text(row, 20)?.and_then(Source::from_word),
+        replay_until: None,
+        approval: None,
+        place,
+        waits_until: None,
+        step,
+        requested_by: Actor::new(needed(text(row, 25)?, "nobody asked for it")?).map_err(invalid)?,
+        created_at: needed(at(26)?, "an intent without a time")?,
+        settled_at: at(27)?,
+        tombstone: get(row, 28)?,
+        last_settle: receipt.map(codec::parse_receipt).transpose()?,
+        last_evidence: None,
+        last_decision: None,
+    };
+    let not_kept = text(row, 30)?.map(|detail| codec::put_detail(&mut record, detail)).transpose()?.flatten();
+    if let Some(head) = text(row, 34)? {
+        let body = get::<Option<Vec<u8>>>(row, 35)?;
+        record.answer = Some(Answer {
+            external_id: text(row, 19)?.and_then(ExternalId::new),
+            head: head.into(),
+            body: not_kept.unwrap_or_else(|| Body::Kept(body.unwrap_or_default().into())),
+        });
+    }
+    Ok(Stored {
+        id: IntentId::new(get(row, 0)?),
+        version: get(row, 1)?,
+        record,
+        salt: bytes(row, 31)?.map(Salt),
+        journal_rows: get(row, 32)?,
+        journal_head: needed(bytes(row, 33)?, "an intent without a journal")?,
+    })
+}
+
+/// What a lane looks like to the intent `me`.
+pub(super) fn lane(
+    connection: &Connection,
+    name: &str,
+    me: IntentId,
+    now: Timestamp,
+) -> Result<Lane, StoreError> {
+    let state = prepared(connection, "SELECT holder, applied FROM lane WHERE name = ?1")?;
+    let known = one(state, [name], |row| Ok((get::<Option<i64>>(row, 0)?, get(row, 1)?)))?;
+    let (holder, applied) = known.unwrap_or((None, None));
+    let first = prepared(
+        connection,
+        "SELECT rank, intent, until FROM lane_waiting WHERE lane = ?1 AND intent <> ?2 AND until > ?3
+         ORDER BY rank, intent LIMIT 1",
+    )?;
+    let first_waiting = one(first, (name, me.number(), now.as_millis()), |row| {
+        Ok(Waiting {
+            version: version_of(get(row, 0)?),
+            intent: IntentId::new(get(row, 1)?),
+            until: Timestamp::from_millis(get(row, 2)?),
+        })
+    })?;
+    Ok(Lane { me, holder: holder.map(IntentId::new), applied, first_waiting })
+}
+
+fn journal_row(row: &Row<'_>) -> Result<JournalRow, StoreError> {
+    let actor =
+        Actor::new(needed(text(row, 2)?, "nobody did it")?).map_err(|error| damaged(&error.to_string()))?;
+    let entry = Entry {
+        at: Timestamp::from_millis(get(row, 1)?),
+        actor,
+        event: needed(text(row, 3)?.and_then(Event::from_word), "an event nobody knows")?,
+        status: needed(text(row, 4)?.and_then(Status::from_word), "a status nobody knows")?,
+        doubt: get(row, 5)?,
+        generation: get(row, 6)?,
+        fence: Fence::new(get::<i64>(row, 7)?.unsigned_abs()),
+        reason: text(row, 8)?.unwrap_or_default().into(),
+        content: None,
+    };
+    Ok(JournalRow {
+        number: get(row, 0)?,
+        entry,
+        digest: bytes(row, 9)?,
+        hash: needed(bytes(row, 10)?, "a journal row without a hash")?,
+    })
+}

@@ -1,0 +1,298 @@
+//! Writing: one change at a time, inside the writer's transaction.
+
+use rusqlite::{Connection, params};
+use twicesafe_core::{Lane, PermitKind, Timestamp};
+
+use super::open::{prepared, ran};
+use crate::NameHash;
+use crate::codec::{self, Policies};
+use crate::error::StoreError;
+use crate::plan::{Agenda, Change, JournalRow, Queued, Stored};
+use crate::tally::Tally;
+
+/// Whether a change was written, or the belief behind it turned out to be wrong.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) enum Written {
+    Yes,
+    BeliefWasWrong,
+}
+
+pub(super) fn change(
+    connection: &Connection,
+    policies: &Policies,
+    hash: Option<&NameHash>,
+    change: &Change,
+) -> Result<Written, StoreError> {
+    let id = change.id().number();
+    let changed = match (&change.before, &change.after) {
+        (None, Some(after)) => insert(connection, policies, hash.expect("a first claim has a name"), after)?,
+        (Some(before), Some(after)) => update(connection, before, after)?,
+        (Some(before), None) => {
+            let mut statement = prepared(connection, "DELETE FROM intent WHERE id = ?1 AND version = ?2")?;
+            ran(statement.execute((id, before.version)))?
+        }
+        (None, None) => 1,
+    };
+    if changed == 0 {
+        return Ok(Written::BeliefWasWrong);
+    }
+    answers(connection, id, change)?;
+    agenda(connection, id, change)?;
+    queue(connection, id, change)?;
+    if let (Some(lane_after), Some(place)) =
+        (&change.lane, change.after.as_ref().and_then(|after| after.record.place.as_ref()))
+    {
+        lane(connection, place.lane.as_str(), lane_after)?;
+    }
+    if let (Some(body), Some(after)) = (&change.request, &change.after) {
+        let mut statement = prepared(
+            connection,
+            "INSERT OR REPLACE INTO request (intent, generation, body) VALUES (?1, ?2, ?3)",
+        )?;
+        ran(statement.execute(params![id, after.record.generation, &body[..]]))?;
+    }
+    if change.after.is_none() {
+        let mut statement = prepared(connection, "DELETE FROM journal WHERE intent = ?1")?;
+        ran(statement.execute([id]))?;
+    }
+    for row in &change.journal {
+        journal(connection, id, row)?;
+    }
+    Ok(Written::Yes)
+}
+
+fn insert(
+    connection: &Connection,
+    policies: &Policies,
+    hash: &NameHash,
+    stored: &Stored,
+) -> Result<usize, StoreError> {
+    let mut statement = prepared(
+        connection,
+        "INSERT INTO intent (id, hash, version, scope, key, status, doubt, generation, fence, tries, recipe, fingerprint,
+             policy, permit, claim_id, holder, granted_at, lease_until, send_by, due_at, work, step, lane, lane_version,
+             requested_by, created_at, settled_at, tombstone, detail, salt, journal_rows, journal_head, keep_until)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22,
+             ?23, ?24, ?25, ?26, ?27, 0, ?28, ?29, ?30, ?31, ?32)
+         ON CONFLICT (hash) DO NOTHING",
+    )?;
+    let record = &stored.record;
+    let attempt = record.attempt.as_ref();
+    let millis = |at: Option<Timestamp>| at.map(Timestamp::as_millis);
+    ran(statement.execute(params![
+        stored.id.number(),
+        &hash[..],
+        stored.version,
+        record.name.as_ref().map(|name| name.scope.as_str()),
+        record.name.as_ref().map(|name| name.key.as_str()),
+        record.status.as_str(),
+        record.doubt,
+        record.generation,
+        record.fence.number() as i64,
+        record.tries,
+        record.fingerprint.as_ref().map(|fingerprint| fingerprint.recipe().as_str()),
+        record.fingerprint.as_ref().map(|fingerprint| &fingerprint.digest()[..]),
+        &*policies.text(&record.policy),
+        attempt.map(|attempt| permit_word(attempt.kind)),
+        attempt.map(|attempt| attempt.claim_id.bytes()),
+        attempt.map(|attempt| attempt.holder.as_str()),
+        millis(attempt.map(|attempt| attempt.granted_at)),
+        millis(attempt.map(|attempt| attempt.lease_until)),
+        millis(attempt.map(|attempt| attempt.send_by)),
+        millis(record.due_at),
+        record.step.as_ref().map(|step| step.work()),
+        record.step.as_ref().map(|step| step.step()),
+        record.place.as_ref().map(|place| place.lane.as_str()),
+        record.place.as_ref().and_then(|place| place.version),
+        record.requested_by.as_str(),
+        record.created_at.as_millis(),
+        millis(record.settled_at),
+        codec::detail_text(record),
+        stored.salt.map(|salt| salt.0),
+        stored.journal_rows,
+        &stored.journal_head[..],
+        record.keep_until().as_millis(),
+    ]))
+}
+
+fn update(connection: &Connection, before: &Stored, after: &Stored) -> Result<usize, StoreError> {
+    let mut statement = prepared(
+        connection,
+        "UPDATE intent SET version = ?3, status = ?4, doubt = ?5, generation = ?6, fence = ?7, tries = ?8, recipe = ?9,
+             fingerprint = ?10, permit = ?11, claim_id = ?12, holder = ?13, granted_at = ?14, lease_until = ?15,
+             send_by = ?16, due_at = ?17, external_id = ?18, source = ?19, requested_by = ?20, settled_at = ?21,
+             tombstone = ?22, settle_receipt = ?23, detail = ?24, salt = ?25, journal_rows = ?26, journal_head = ?27
+         WHERE id = ?1 AND version = ?2",
+    )?;
+    let record = &after.record;
+    let attempt = record.attempt.as_ref();
+    let millis = |at: Option<Timestamp>| at.map(Timestamp::as_millis);
+    let changed = ran(statement.execute(params![
+        after.id.number(),
+        before.version,
+        after.version,
+        record.status.as_str(),
+        record.doubt,
+        record.generation,
+        record.fence.number() as i64,
+        record.tries,
+        record.fingerprint.as_ref().map(|fingerprint| fingerprint.recipe().as_str()),
+        record.fingerprint.as_ref().map(|fingerprint| &fingerprint.digest()[..]),
+        attempt.map(|attempt| permit_word(attempt.kind)),
+        attempt.map(|attempt| attempt.claim_id.bytes()),
+        attempt.map(|attempt| attempt.holder.as_str()),
+        millis(attempt.map(|attempt| attempt.granted_at)),
+        millis(attempt.map(|attempt| attempt.lease_until)),
+        millis(attempt.map(|attempt| attempt.send_by)),
+        millis(record.due_at),
+        record.answer.as_ref().and_then(|answer| answer.external_id.as_ref()).map(|id| id.as_str()),
+        record.source.map(|source| source.as_str()),
+        record.requested_by.as_str(),
+        millis(record.settled_at),
+        record.tombstone,
+        record.last_settle.as_ref().map(codec::receipt_bytes),
+        codec::detail_text(record),
+        after.salt.map(|salt| salt.0),
+        after.journal_rows,
+        &after.journal_head[..],
+    ]))?;
+    // Apart, because these are in indexes, which SQLite would write again even if nothing changed.
+    if changed == 1 && (before.record.name != record.name || before.record.tombstone != record.tombstone) {
+        let mut statement =
+            prepared(connection, "UPDATE intent SET scope = ?2, key = ?3, keep_until = ?4 WHERE id = ?1")?;
+        ran(statement.execute(params![
+            after.id.number(),
+            record.name.as_ref().map(|name| name.scope.as_str()),
+            record.name.as_ref().map(|name| name.key.as_str()),
+            record.keep_until().as_millis(),
+        ]))?;
+    }
+    Ok(changed)
+}
+
+fn permit_word(kind: PermitKind) -> &'static str {
+    match kind {
+        PermitKind::Act => "act",
+        PermitKind::Lookup => "lookup",
+    }
+}
+
+fn answers(connection: &Connection, id: i64, change: &Change) -> Result<(), StoreError> {
+    if let Some(before) = change.archived() {
+        let mut statement = prepared(
+            connection,
+            "INSERT OR REPLACE INTO earlier_answer (intent, generation, status, external_id, head, body)
+             SELECT i.id, i.generation_before, i.status_before, i.external_id_before, a.head, a.body
+             FROM (SELECT ?1 AS id, ?2 AS generation_before, ?3 AS status_before, ?4 AS external_id_before) i
+             JOIN answer a ON a.intent = i.id",
+        )?;
+        let external_id = before.record.answer.as_ref().and_then(|answer| answer.external_id.as_ref());
+        ran(statement.execute(params![
+            id,
+            before.record.generation,
+            before.record.status.as_str(),
+            external_id.map(|id| id.as_str())
+        ]))?;
+    }
+    if change.answer_changes() {
+        match change.after.as_ref().and_then(|after| after.record.answer.as_ref()) {
+            Some(answer) => {
+                let mut statement = prepared(
+                    connection,
+                    "INSERT OR REPLACE INTO answer (intent, head, body) VALUES (?1, ?2, ?3)",
+                )?;
+                ran(statement.execute(params![id, &*answer.head, answer.bytes().map(|body| &body[..])]))?;
+            }
+            None => {
+                ran(prepared(connection, "DELETE FROM answer WHERE intent = ?1")?.execute([id]))?;
+            }
+        }
+    }
+    let was_buried = change.before.as_ref().is_some_and(|before| before.record.tombstone);
+    if !was_buried && change.after.as_ref().is_some_and(|after| after.record.tombstone) {
+        ran(prepared(connection, "DELETE FROM request WHERE intent = ?1")?.execute([id]))?;
+        ran(prepared(connection, "DELETE FROM earlier_answer WHERE intent = ?1")?.execute([id]))?;
+    }
+    Ok(())
+}
+
+fn agenda(connection: &Connection, id: i64, change: &Change) -> Result<(), StoreError> {
+    let before = change.before.as_ref().and_then(|stored| Agenda::of(stored));
+    let after = change.after.as_ref().and_then(|stored| Agenda::of(stored));
+    if before == after {
+        return Ok(());
+    }
+    if let Some(line) = before {
+        let mut statement =
+            prepared(connection, "DELETE FROM agenda WHERE status = ?1 AND wake_at = ?2 AND intent = ?3")?;
+        ran(statement.execute((line.status.as_str(), line.wake_at.as_millis(), id)))?;
+    }
+    if let Some(line) = after {
+        let mut statement = prepared(
+            connection,
+            "INSERT INTO agenda (status, wake_at, intent, due_at) VALUES (?1, ?2, ?3, ?4)",
+        )?;
+        let due_at = line.due_at.map(Timestamp::as_millis);
+        ran(statement.execute((line.status.as_str(), line.wake_at.as_millis(), id, due_at)))?;
+    }
+    Ok(())
+}
+
+fn queue(connection: &Connection, id: i64, change: &Change) -> Result<(), StoreError> {
+    let before = change.before.as_ref().and_then(|stored| Queued::of(stored));
+    let after = change.after.as_ref().and_then(|stored| Queued::of(stored));
+    if before == after {
+        return Ok(());
+    }
+    if let Some(place) = before {
+        let mut statement =
+            prepared(connection, "DELETE FROM lane_waiting WHERE lane = ?1 AND rank = ?2 AND intent = ?3")?;
+        ran(statement.execute((place.lane, place.rank, id)))?;
+    }
+    if let Some(place) = after {
+        let mut statement = prepared(
+            connection,
+            "INSERT INTO lane_waiting (lane, rank, intent, until) VALUES (?1, ?2, ?3, ?4)",
+        )?;
+        ran(statement.execute((place.lane, place.rank, id, place.until.as_millis())))?;
+    }
+    Ok(())
+}
+
+fn lane(connection: &Connection, name: &str, lane: &Lane) -> Result<(), StoreError> {
+    let mut statement =
+        prepared(connection, "INSERT OR REPLACE INTO lane (name, holder, applied) VALUES (?1, ?2, ?3)")?;
+    ran(statement.execute((name, lane.holder.map(|holder| holder.number()), lane.applied))).map(drop)
+}
+
+fn journal(connection: &Connection, id: i64, row: &JournalRow) -> Result<(), StoreError> {
+    let mut statement = prepared(
+        connection,
+        "INSERT INTO journal (intent, number, at, actor, event, status, doubt, generation, fence, reason, digest, hash)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+    )?;
+    let entry = &row.entry;
+    ran(statement.execute(params![
+        id,
+        row.number,
+        entry.at.as_millis(),
+        entry.actor.as_str(),
+        entry.event.as_str(),
+        entry.status.as_str(),
+        entry.doubt,
+        entry.generation,
+        entry.fence.number() as i64,
+        &*entry.reason,
+        row.digest.as_ref().map(|digest| &digest[..]),
+        &row.hash[..],
+    ]))
+    .map(drop)
+}
+
+pub(super) fn tally(connection: &Connection, tally: &Tally) -> Result<(), StoreError> {
+    let mut statement = prepared(
+        connection,
+        "INSERT INTO tally (hour, name, n) VALUES (?1, ?2, ?3) ON CONFLICT (hour, name) DO UPDATE SET n = n + ?3",
+    )?;
+    tally.rows().try_for_each(|row| ran(statement.execute(row)).map(drop))
+}

@@ -1,0 +1,298 @@
+//! The writer: one thread, one transaction for everything that waits, one sync.
+
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, PoisonError};
+
+use rusqlite::Connection;
+use tokio::sync::oneshot;
+use twicesafe_core::{Action, IntentId, Timestamp};
+
+use super::checkpoint::Checkpointer;
+use super::open::{prepared, ran};
+use super::write::{self, Written};
+use super::{Errand, Shared, read};
+use crate::clock::Reading;
+use crate::error::StoreError;
+use crate::plan::{Applied, Order, Planned, Stored, Target, plan};
+use crate::tally::Tally;
+use crate::{BATCH_MAX, NameHash};
+
+pub(super) struct Writer {
+    connection: Connection,
+    shared: Arc<Shared>,
+    checkpointer: Checkpointer,
+    relaxed: bool,
+}
+
+type Reply = oneshot::Sender<Result<Applied, StoreError>>;
+
+impl Writer {
+    pub(super) fn new(connection: Connection, shared: Arc<Shared>) -> Result<Self, StoreError> {
+        let checkpointer = Checkpointer::start(&shared.path)?;
+        Ok(Self { connection, shared, checkpointer, relaxed: false })
+    }
+
+    pub(super) fn run(mut self, errands: &Receiver<Errand>) {
+        let mut orders: Vec<Order> = Vec::with_capacity(BATCH_MAX);
+        let mut replies: Vec<Reply> = Vec::with_capacity(BATCH_MAX);
+        while let Ok(first) = errands.recv() {
+            let mut aside = None;
+            let mut next = Some(first);
+            while let Some(errand) = next {
+                match errand {
+                    Errand::Apply(order, reply) => {
+                        orders.push(order);
+                        replies.push(reply);
+                    }
+                    Errand::Run(what, reply) => {
+                        aside = Some((what, reply));
+                        break;
+                    }
+                }
+                next = if orders.len() < BATCH_MAX { errands.try_recv().ok() } else { None };
+            }
+            if !orders.is_empty() {
+                self.apply(&orders, replies.drain(..));
+                orders.clear();
+            }
+            if let Some((what, reply)) = aside {
+                let _ = reply.send(self.run_aside(what));
+            }
+            self.checkpointer.after_batch(&self.connection);
+        }
+        self.checkpointer.stop(&self.connection);
+    }
+
+    /// Applies a batch. One that fails as a whole is applied again one command at a time, so that a command that
+    /// cannot be written does not take the others with it.
+    fn apply(&mut self, orders: &[Order], replies: impl Iterator<Item = Reply>) {
+        match self.transaction(orders) {
+            Ok(results) => {
+                results.into_iter().zip(replies).for_each(|(result, reply)| drop(reply.send(result)))
+            }
+            Err(error) if orders.len() == 1 => replies.for_each(|reply| drop(reply.send(Err(error.clone())))),
+            Err(_) => {
+                for (order, reply) in orders.iter().zip(replies) {
+                    let result = self.transaction(std::slice::from_ref(order));
+                    let _ = reply.send(result.and_then(|mut results| results.remove(0)));
+                }
+            }
+        }
+    }
+
+    fn transaction(&mut self, orders: &[Order]) -> Result<Vec<Result<Applied, StoreError>>, StoreError> {
+        let relaxed = orders.iter().all(|order| order.command.action.may_be_relaxed());
+        if relaxed != self.relaxed {
+            // Without a sync the claim is visible to every other process, and lost only with the machine (S7).
+            ran(self.connection.pragma_update(None, "synchronous", if relaxed { "NORMAL" } else { "FULL" }))?;
+            self.relaxed = relaxed;
+        }
+        begin(&self.connection)?;
+        let result = self.inside(orders);
+        match result {
+            Ok((results, tally)) => match ran(self.connection.execute_batch("COMMIT")) {
+                Ok(()) => Ok(results),
+                Err(error) => self.back_out(tally, error),
+            },
+            Err((tally, error)) => self.back_out(tally, error),
+        }
+    }
+
+    fn back_out<T>(&self, uncounted: Tally, error: StoreError) -> Result<T, StoreError> {
+        let _ = self.connection.execute_batch("ROLLBACK");
+        self.shared.tally.lock().unwrap_or_else(PoisonError::into_inner).merge(uncounted);
+        Err(error)
+    }
+
+    /// Everything between BEGIN and COMMIT. The counts of what needed no write are taken along; on failure they are
+    /// given back.
+    #[expect(clippy::type_complexity, reason = "the pair is taken apart at once")]
+    fn inside(
+        &self,
+        orders: &[Order],
+    ) -> Result<(Vec<Result<Applied, StoreError>>, Tally), (Tally, StoreError)> {
+        let read_only =
+            std::mem::take(&mut *self.shared.tally.lock().unwrap_or_else(PoisonError::into_inner));
+        let written = self.write_all(orders, &read_only);
+        match written {
+            Ok(results) => Ok((results, read_only)),
+            Err(error) => Err((read_only, error)),
+        }
+    }
+
+    fn write_all(
+        &self,
+        orders: &[Order],
+        read_only: &Tally,
+    ) -> Result<Vec<Result<Applied, StoreError>>, StoreError> {
+        let mut session = Session::start(&self.connection, &self.shared)?;
+        let mut results = Vec::with_capacity(orders.len());
+        for order in orders {
+            match session.apply(order) {
+                Err(error @ StoreError::Damaged(_)) => results.push(Err(error)),
+                Err(error) => return Err(error),
+                Ok(applied) => results.push(Ok(applied)),
+            }
+        }
+        session.finish(read_only)?;
+        Ok(results)
+    }
+
+    fn run_aside(
+        &self,
+        what: Box<dyn FnOnce(&Connection) -> Result<(), StoreError> + Send>,
+    ) -> Result<(), StoreError> {
+        begin(&self.connection)?;
+        match what(&self.connection).and_then(|()| ran(self.connection.execute_batch("COMMIT"))) {
+            Ok(()) => Ok(()),
+            Err(error) => self.back_out(Tally::default(), error),
+        }
+    }
+}
+
+fn begin(connection: &Connection) -> Result<(), StoreError> {
+    ran(prepared(connection, "BEGIN IMMEDIATE")?.execute([])).map(drop)
+}
+
+/// One transaction.
+struct Session<'a> {
+    connection: &'a Connection,
+    shared: &'a Shared,
+    reading: Reading,
+    recovering_since: Option<Timestamp>,
+    last_intent: i64,
+    tally: Tally,
+    wrote: bool,
+}
+
+impl<'a> Session<'a> {
+    fn start(connection: &'a Connection, shared: &'a Shared) -> Result<Self, StoreError> {
+        let mut statement =
+            prepared(connection, "SELECT last_at, last_intent, recovering_since FROM ledger")?;
+        let (last_at, last_intent, recovering_since): (i64, i64, Option<i64>) =
+            ran(statement.query_row([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))))?;
+        let reading = shared.time.read(Timestamp::from_millis(last_at));
+        if let Some(millis) = reading.jumped_millis {
+            tracing::warn!(code = "TS0048", millis, "the clock jumped; nothing expires for one lease");
+        }
+        Ok(Self {
+            connection,
+            shared,
+            reading,
+            recovering_since: recovering_since.map(Timestamp::from_millis),
+            last_intent,
+            tally: Tally::default(),
+            wrote: false,
+        })
+    }
+
+    /// Decides and writes one command: first on what its sender believes, then, if that was wrong, on what is there.
+    fn apply(&mut self, order: &Order) -> Result<Applied, StoreError> {
+        let hash = match &order.target {
+            Target::Name(name) => Some(self.shared.hasher.hash(name)),
+            Target::Id(_) => None,
+        };
+        let first_claim = matches!(order.command.action, Action::Claim(_)) && hash.is_some();
+        let mut found = match &order.believed {
+            Some(believed) => Some(believed.clone()),
+            None if first_claim => None,
+            None => self.load(order, hash.as_ref())?,
+        };
+        loop {
+            let Planned { change, applied } = self.plan(found.as_ref(), order)?;
+            let Some(change) = change else {
+                if order.believed.is_some() || (first_claim && found.is_none()) {
+                    // Nothing would be written, so no write tells whether the belief is true: look.
+                    let there = self.load(order, hash.as_ref())?;
+                    if there.as_ref().map(|stored| stored.version)
+                        != found.as_ref().map(|stored| stored.version)
+                    {
+                        found = there;
+                        continue;
+                    }
+                }
+                self.tally.verdict(self.reading.now, &applied.verdict);
+                return Ok(applied);
+            };
+            match write::change(self.connection, &self.shared.policies, hash.as_ref(), &change)? {
+                Written::BeliefWasWrong => found = self.load(order, hash.as_ref())?,
+                Written::Yes => {
+                    self.wrote = true;
+                    if change.before.is_none() {
+                        self.last_intent += 1;
+                    }
+                    change.count(self.reading.now, &mut self.tally);
+                    self.tally.verdict(self.reading.now, &applied.verdict);
+                    return Ok(applied);
+                }
+            }
+        }
+    }
+
+    fn plan(&self, found: Option<&Arc<Stored>>, order: &Order) -> Result<Planned, StoreError> {
+        let fresh_id = IntentId::new(self.last_intent + 1);
+        let id = found.map_or(fresh_id, |stored| stored.id);
+        let (policy, place) = match (found, &order.command.action) {
+            (Some(stored), _) => (Some(&*stored.record.policy), stored.record.place.as_ref()),
+            (None, Action::Claim(claim)) => (Some(&*claim.policy), claim.place.as_ref()),
+            (None, _) => (None, None),
+        };
+        let moment = self.reading.moment(policy, self.recovering_since, self.shared.dice.roll());
+        let lane = match place {
+            Some(place) => Some(read::lane(self.connection, place.lane.as_str(), id, moment.now)?),
+            None => None,
+        };
+        let mut order_seen = std::borrow::Cow::Borrowed(order);
+        if let (Action::Purge(_), Some(stored)) = (&order.command.action, found)
+            && let Some(step) = &stored.record.step
+            && self.work_is_open(step.work())?
+        {
+            order_seen.to_mut().command.action = Action::Purge(twicesafe_core::Purge { work_is_open: true });
+        }
+        Ok(plan(found, fresh_id, lane.as_ref(), &order_seen, &moment))
+    }
+
+    fn work_is_open(&self, work: &str) -> Result<bool, StoreError> {
+        let mut statement = prepared(
+            self.connection,
+            "SELECT EXISTS (SELECT 1 FROM intent WHERE work = ?1
+             AND status IN ('held', 'ready', 'pending', 'retryable', 'review'))",
+        )?;
+        ran(statement.query_row([work], |row| row.get(0)))
+    }
+
+    fn load(&self, order: &Order, hash: Option<&NameHash>) -> Result<Option<Arc<Stored>>, StoreError> {
+        let policies = &self.shared.policies;
+        let found = match (&order.target, hash) {
+            (Target::Id(id), _) => read::by_id(self.connection, policies, *id)?,
+            (Target::Name(name), Some(hash)) => {
+                let found = read::by_hash(self.connection, policies, hash)?;
+                if found
+                    .as_ref()
+                    .and_then(|stored| stored.record.name.as_ref())
+                    .is_some_and(|there| there != name)
+                {
+                    return Err(StoreError::Damaged("two names have the same hash".into()));
+                }
+                found
+            }
+            (Target::Name(_), None) => None,
+        };
+        Ok(found.map(Arc::new))
+    }
+
+    fn finish(mut self, read_only: &Tally) -> Result<(), StoreError> {
+        let mut statement = prepared(self.connection, "UPDATE ledger SET last_at = ?1, last_intent = ?2")?;
+        if self.wrote {
+            ran(statement.execute((self.reading.now.as_millis(), self.last_intent)))?;
+        }
+        self.tally.merge(read_only.clone());
+        if self.wrote {
+            write::tally(self.connection, &self.tally)
+        } else {
+            // Counts alone are not worth a sync.
+            self.shared.tally.lock().unwrap_or_else(PoisonError::into_inner).merge(self.tally);
+            Ok(())
+        }
+    }
+}

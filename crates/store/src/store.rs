@@ -1,0 +1,397 @@
+//! One store type over three databases.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use twicesafe_core::journal::{self, Head};
+use twicesafe_core::{IntentId, Name, Status, Timestamp};
+
+use crate::address::Address;
+use crate::error::StoreError;
+use crate::memory::Memory;
+use crate::plan::{Applied, JournalRow, Order, Stored};
+use crate::postgres::Postgres;
+use crate::query::{Cursor, Dossier, Filter, PAGE_MAX, Page, SCAN_MAX, SCOPES_MAX};
+use crate::sqlite::Sqlite;
+use crate::tally::{Statistics, hour_of};
+use crate::watch::Watchers;
+use crate::{Options, plan};
+
+/// A ledger's store. Cheap to clone; the last clone to go waits for what was queued.
+#[derive(Clone)]
+pub struct Store(Arc<Inner>);
+
+struct Inner {
+    address: Address,
+    backend: Backend,
+    watchers: Arc<Watchers>,
+    polling: AtomicBool,
+}
+
+enum Backend {
+    Memory(Memory),
+    Sqlite(Sqlite),
+    Postgres(Postgres),
+}
+
+/// How often one looks for changes of other processes, at first and after a while without any.
+const LOOK_SQLITE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(50));
+const LOOK_POSTGRES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
+
+impl Store {
+    /// Opens a ledger, making or migrating it where needed.
+    pub async fn open(address: &Address, options: Options) -> Result<Self, StoreError> {
+        let backend = match address {
+            Address::Memory => Backend::Memory(Memory::new(&options)),
+            Address::Sqlite(path) => Backend::Sqlite(Sqlite::open(path, &options)?),
+            Address::Postgres(url) => Backend::Postgres(Postgres::open(url).await?),
+        };
+        let watchers = Arc::new(Watchers::default());
+        Ok(Self(Arc::new(Inner {
+            address: address.clone(),
+            backend,
+            watchers,
+            polling: AtomicBool::new(false),
+        })))
+    }
+
+    /// Where it is.
+    pub fn address(&self) -> &Address {
+        &self.0.address
+    }
+
+    /// Applies commands: each is decided and written atomically, and none takes another one with it. Those about the
+    /// same intent are applied in the order given.
+    pub async fn apply(&self, orders: Vec<Order>) -> Vec<Result<Applied, StoreError>> {
+        futures_util::future::join_all(orders.into_iter().map(|order| self.apply_one(order))).await
+    }
+
+    /// Applies one command. It shares its transaction with others that come at the same time.
+    pub async fn apply_one(&self, order: Order) -> Result<Applied, StoreError> {
+        let applied = match &self.0.backend {
+            Backend::Memory(memory) => memory.apply(&order),
+            Backend::Sqlite(sqlite) => sqlite.submit(order)?.answer().await?,
+            Backend::Postgres(postgres) => postgres.submit(order).await?,
+        };
+        self.0.watchers.announce(&applied);
+        Ok(applied)
+    }
+
+    /// What is believed of an intent; nothing is changed by looking.
+    pub async fn find(&self, name: &Name) -> Result<Option<Stored>, StoreError> {
+        match &self.0.backend {
+            Backend::Memory(memory) => Ok(memory.by_name(name)),
+            Backend::Sqlite(sqlite) => sqlite.readers.by_hash(&sqlite.hash_of(name)),
+            Backend::Postgres(postgres) => postgres.by_name(name).await,
+        }
+    }
+
+    /// What is believed of the intent with that number.
+    pub async fn find_id(&self, id: IntentId) -> Result<Option<Stored>, StoreError> {
+        match &self.0.backend {
+            Backend::Memory(memory) => Ok(memory.by_id(id)),
+            Backend::Sqlite(sqlite) => sqlite.readers.by_id(id),
+            Backend::Postgres(postgres) => postgres.by_id(id).await,
+        }
+    }
+
+    /// Everything about one intent.
+    pub async fn dossier(&self, name: &Name) -> Result<Option<Dossier>, StoreError> {
+        let Some(stored) = self.find(name).await? else { return Ok(None) };
+        let id = stored.id;
+        let (journal, earlier, request) = match &self.0.backend {
+            Backend::Memory(memory) => (memory.journal(id), memory.earlier(id), memory.request(id)),
+            Backend::Sqlite(sqlite) => {
+                (sqlite.readers.journal(id)?, sqlite.readers.earlier(id)?, sqlite.readers.request(id)?)
+            }
+            Backend::Postgres(postgres) => {
+                (postgres.journal(id).await?, postgres.earlier(id).await?, postgres.request(id).await?)
+            }
+        };
+        Ok(Some(Dossier { stored, journal, earlier, request }))
+    }
+
+    /// The journal of one intent.
+    pub async fn journal(&self, id: IntentId) -> Result<Vec<JournalRow>, StoreError> {
+        match &self.0.backend {
+            Backend::Memory(memory) => Ok(memory.journal(id)),
+            Backend::Sqlite(sqlite) => sqlite.readers.journal(id),
+            Backend::Postgres(postgres) => postgres.journal(id).await,
+        }
+    }
+
+    /// Checks that the journal of an intent is whole: every row follows from the one before, none is missing, and the
+    /// intent's own row agrees about where it ends (S40).
+    pub async fn verify_journal(&self, stored: &Stored) -> Result<Option<JournalFault>, StoreError> {
+        let rows = self.journal(stored.id).await?;
+        Ok(fault_in(&rows, stored.journal_rows, &stored.journal_head))
+    }
+
+    /// Intents, newest first; by the times of the agenda where a status other than `done` is asked for.
+    pub async fn list(
+        &self,
+        filter: &Filter,
+        after: Option<Cursor>,
+        limit: usize,
+    ) -> Result<Page, StoreError> {
+        let limit = limit.clamp(1, PAGE_MAX);
+        let below = match &filter.scope {
+            Some(scope) if scope.ends_with('/') => self.scopes(scope).await?,
+            _ => Vec::new(),
+        };
+        let paths = filter.paths(|_| below);
+        let mut found: Vec<(Stored, Cursor)> = Vec::new();
+        let mut resume: Option<Cursor> = None;
+        for path in &paths {
+            let (mut from, mut scanned, mut matched) = (after, 0, 0);
+            loop {
+                let want = limit + 1;
+                let rows = self.page(path, from, want).await?;
+                let ended = rows.len() < want;
+                scanned += rows.len();
+                from = rows.last().map(|(_, cursor)| *cursor).or(from);
+                for (stored, cursor) in rows {
+                    if filter.matches(&stored) {
+                        matched += 1;
+                        found.push((stored, cursor));
+                    }
+                }
+                if ended || matched > limit {
+                    break;
+                }
+                if scanned >= SCAN_MAX / paths.len().max(1) {
+                    // The cursor that has come least far: going on from it misses nothing.
+                    resume = resume.max(from);
+                    break;
+                }
+            }
+        }
+        found.sort_by_key(|(_, cursor)| std::cmp::Reverse(*cursor));
+        if let Some(resume) = resume {
+            found.retain(|(_, cursor)| *cursor >= resume);
+        }
+        let next = if found.len() > limit { Some(found[limit - 1].1) } else { resume };
+        found.truncate(limit);
+        Ok(Page { intents: found.into_iter().map(|(stored, _)| stored).collect(), next })
+    }
+
+    async fn page(
+        &self,
+        path: &crate::query::Path,
+        after: Option<Cursor>,
+        limit: usize,
+    ) -> Result<Vec<(Stored, Cursor)>, StoreError> {
+        match &self.0.backend {
+            Backend::Memory(memory) => Ok(memory.page(path, after, limit)),
+            Backend::Sqlite(sqlite) => sqlite.readers.page(path, after, limit),
+            Backend::Postgres(postgres) => postgres.page(path, after, limit).await,
+        }
+    }
+
+    /// The scopes that start with a prefix.
+    pub async fn scopes(&self, prefix: &str) -> Result<Vec<String>, StoreError> {
+        match &self.0.backend {
+            Backend::Memory(memory) => Ok(memory.scopes(prefix, SCOPES_MAX)),
+            Backend::Sqlite(sqlite) => sqlite.readers.scopes(prefix, SCOPES_MAX),
+            Backend::Postgres(postgres) => postgres.scopes(prefix, SCOPES_MAX).await,
+        }
+    }
+
+    /// The steps of a unit of work, oldest first.
+    pub async fn work(&self, work: &str) -> Result<Vec<Stored>, StoreError> {
+        let filter = Filter { work: Some(work.to_owned()), ..Filter::default() };
+        let mut steps = self.list(&filter, None, PAGE_MAX).await?.intents;
+        steps.reverse();
+        Ok(steps)
+    }
+
+    /// Intents that time alone changes now: lapsed leases, expired approvals, lookups and native keys out of time.
+    pub async fn awake(&self, limit: usize) -> Result<Vec<IntentId>, StoreError> {
+        let now = self.now().await?;
+        let mut ids = Vec::new();
+        for status in [Status::Pending, Status::Held, Status::Retryable] {
+            let left = limit - ids.len();
+            ids.extend(match &self.0.backend {
+                Backend::Memory(memory) => memory.awake(status, now, left),
+                Backend::Sqlite(sqlite) => sqlite.readers.awake(status, now, left)?,
+                Backend::Postgres(postgres) => postgres.awake(status, now, left).await?,
+            });
+        }
+        Ok(ids)
+    }
+
+    /// Intents of that status (`ready`, `retryable`, or `pending` for lookups) whose next attempt is due.
+    pub async fn due(&self, status: Status, limit: usize) -> Result<Vec<IntentId>, StoreError> {
+        let now = self.now().await?;
+        match &self.0.backend {
+            Backend::Memory(memory) => Ok(memory.due(status, now, limit)),
+            Backend::Sqlite(sqlite) => sqlite.readers.due(status, now, limit),
+            Backend::Postgres(postgres) => postgres.due(status, now, limit).await,
+        }
+    }
+
+    /// Intents to look at for purging.
+    pub async fn kept_too_long(&self, limit: usize) -> Result<Vec<IntentId>, StoreError> {
+        let now = self.now().await?;
+        match &self.0.backend {
+            Backend::Memory(memory) => Ok(memory.kept_too_long(now, limit)),
+            Backend::Sqlite(sqlite) => sqlite.readers.kept_too_long(now, limit),
+            Backend::Postgres(postgres) => postgres.kept_too_long(now, limit).await,
+        }
+    }
+
+    /// Looks again later at intents that could not be purged now.
+    pub async fn keep_until(&self, until: Vec<(IntentId, Timestamp)>) -> Result<(), StoreError> {
+        match &self.0.backend {
+            Backend::Memory(memory) => memory.keep_until(until),
+            Backend::Sqlite(sqlite) => sqlite.keep_until(until).await?,
+            Backend::Postgres(postgres) => postgres.keep_until(until).await?,
+        }
+        Ok(())
+    }
+
+    /// Figures: where intents stand now, and what happened in the hours asked for.
+    pub async fn statistics(&self, from: Timestamp, to: Timestamp) -> Result<Statistics, StoreError> {
+        self.flush().await?;
+        // Hour 0 is where things stand now.
+        let (from, to) = (hour_of(from).max(1), hour_of(to));
+        let rows = match &self.0.backend {
+            Backend::Memory(memory) => memory.tallies(from, to),
+            Backend::Sqlite(sqlite) => sqlite.readers.tallies(from, to)?,
+            Backend::Postgres(postgres) => postgres.tallies(from, to).await?,
+        };
+        Ok(Statistics::from_rows(rows.into_iter()))
+    }
+
+    /// Writes counts that needed no write of their own.
+    pub async fn flush(&self) -> Result<(), StoreError> {
+        match &self.0.backend {
+            Backend::Memory(_) => Ok(()),
+            Backend::Sqlite(sqlite) => sqlite.flush().await,
+            Backend::Postgres(postgres) => postgres.flush().await,
+        }
+    }
+
+    /// Marks the ledger as having lost its tail since then, or ends that (S43).
+    pub async fn recover_since(&self, since: Option<Timestamp>) -> Result<(), StoreError> {
+        match &self.0.backend {
+            Backend::Memory(memory) => memory.recover_since(since),
+            Backend::Sqlite(sqlite) => sqlite.recover_since(since).await?,
+            Backend::Postgres(postgres) => postgres.recover_since(since).await?,
+        }
+        Ok(())
+    }
+
+    /// Since when records may be missing, if the ledger recovers from a lost tail.
+    pub async fn recovering_since(&self) -> Result<Option<Timestamp>, StoreError> {
+        match &self.0.backend {
+            Backend::Memory(memory) => Ok(memory.recovering_since()),
+            Backend::Sqlite(sqlite) => sqlite.readers.recovering_since(),
+            Backend::Postgres(postgres) => postgres.recovering_since().await,
+        }
+    }
+
+    /// Ledger time.
+    pub async fn now(&self) -> Result<Timestamp, StoreError> {
+        match &self.0.backend {
+            Backend::Memory(memory) => Ok(memory.now()),
+            Backend::Sqlite(sqlite) => Ok(sqlite.now()),
+            Backend::Postgres(postgres) => postgres.now().await,
+        }
+    }
+
+    /// Waits until an intent has another version than the known one. Bound it with a timeout.
+    pub async fn changed(&self, id: IntentId, known: i64) {
+        let mut watcher = self.0.watchers.watch(id, known);
+        self.look_for_others();
+        watcher.changed(known).await;
+    }
+
+    /// The store as a place for guarding effects inside the caller's own PostgreSQL transaction.
+    pub fn guard(&self) -> Option<crate::Guard> {
+        match &self.0.backend {
+            Backend::Postgres(postgres) => Some(postgres.guard()),
+            Backend::Memory(_) | Backend::Sqlite(_) => None,
+        }
+    }
+
+    /// Starts the task that looks for changes made by other processes, unless it runs.
+    fn look_for_others(&self) {
+        let look = match &self.0.backend {
+            Backend::Memory(_) => return,
+            Backend::Sqlite(_) => LOOK_SQLITE,
+            Backend::Postgres(_) => LOOK_POSTGRES,
+        };
+        if !self.0.polling.swap(true, Ordering::SeqCst) {
+            tokio::spawn(look_for_others(Arc::downgrade(&self.0), look));
+        }
+    }
+}
+
+/// Looks until nobody waits any more, or the store is gone.
+async fn look_for_others(store: std::sync::Weak<Inner>, (at_first, later): (Duration, Duration)) {
+    let mut pause = at_first;
+    let mut last_seen = 0;
+    loop {
+        tokio::time::sleep(pause).await;
+        let Some(inner) = store.upgrade() else { return };
+        let watched = inner.watchers.watched();
+        if watched.is_empty() {
+            inner.polling.store(false, Ordering::SeqCst);
+            // Somebody may have come between the look and the mark.
+            if inner.watchers.watched().is_empty() || inner.polling.swap(true, Ordering::SeqCst) {
+                return;
+            }
+            continue;
+        }
+        let versions = match &inner.backend {
+            Backend::Sqlite(sqlite) => match sqlite.readers.data_version() {
+                Ok(seen) if seen == last_seen => Ok(Vec::new()),
+                Ok(seen) => {
+                    last_seen = seen;
+                    sqlite.readers.versions(&watched)
+                }
+                Err(error) => Err(error),
+            },
+            Backend::Postgres(postgres) => postgres.versions(&watched).await,
+            Backend::Memory(_) => return,
+        };
+        match versions {
+            Ok(versions) if versions.is_empty() => pause = (pause * 2).min(later),
+            Ok(versions) => {
+                versions.into_iter().for_each(|(id, version)| inner.watchers.announce_version(id, version));
+                pause = at_first;
+            }
+            Err(error) => {
+                tracing::warn!(code = %error.code(), %error, "cannot look for changes");
+                pause = later;
+            }
+        }
+    }
+}
+
+/// What is wrong with a journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JournalFault {
+    /// The row where it shows.
+    pub number: u32,
+    /// What is wrong.
+    pub what: &'static str,
+}
+
+fn fault_in(rows: &[plan::JournalRow], count: u32, head: &Head) -> Option<JournalFault> {
+    let mut last = journal::START;
+    for (row, number) in rows.iter().zip(1..) {
+        if row.number != number {
+            return Some(JournalFault { number, what: "a row is missing" });
+        }
+        if row.hash != journal::link(&last, number, &row.entry, row.digest) {
+            return Some(JournalFault { number, what: "a row was changed" });
+        }
+        last = row.hash;
+    }
+    let number = rows.len() as u32;
+    (number != count || last != *head)
+        .then_some(JournalFault { number, what: "the end does not fit the intent" })
+}

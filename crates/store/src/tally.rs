@@ -1,0 +1,142 @@
+//! Counts, kept as things happen: nobody wants to wait for a scan of ten million rows to see a figure.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use twicesafe_core::{Record, Timestamp, Verdict};
+
+const HOUR_MILLIS: i64 = 3_600_000;
+
+/// Changes of counts that were not written yet. Hour 0 holds how many intents stand where now.
+#[derive(Default, Debug, Clone)]
+pub(crate) struct Tally(BTreeMap<(i64, &'static str), i64>);
+
+/// The names of the counts that are not names of journal events.
+pub(crate) const REPLAYS: &str = "replays";
+pub(crate) const WAITS: &str = "waits";
+pub(crate) const MISMATCHES: &str = "mismatches";
+pub(crate) const RECOVERIES: &str = "recoveries";
+pub(crate) const RECOVERY_MILLIS: &str = "recovery milliseconds";
+const TOMBSTONE: &str = "standing: tombstone";
+
+impl Tally {
+    fn add(&mut self, hour: i64, name: &'static str, n: i64) {
+        *self.0.entry((hour, name)).or_default() += n;
+    }
+
+    pub(crate) fn event(&mut self, at: Timestamp, name: &'static str) {
+        self.add(hour_of(at), name, 1);
+    }
+
+    /// What a claim was told, where that is not a journal event.
+    pub(crate) fn verdict(&mut self, at: Timestamp, verdict: &Verdict) {
+        match verdict {
+            Verdict::Replay(_) => self.event(at, REPLAYS),
+            Verdict::Wait(_) => self.event(at, WAITS),
+            Verdict::Refuse(twicesafe_core::Refusal::Mismatch) => self.event(at, MISMATCHES),
+            _ => {}
+        }
+    }
+
+    pub(crate) fn standing(&mut self, record: &Record, n: i64) {
+        self.add(0, if record.tombstone { TOMBSTONE } else { standing_name(record.status) }, n);
+    }
+
+    pub(crate) fn recovery(&mut self, at: Timestamp, took: Duration) {
+        self.event(at, RECOVERIES);
+        self.add(hour_of(at), RECOVERY_MILLIS, i64::try_from(took.as_millis()).unwrap_or(i64::MAX));
+    }
+
+    pub(crate) fn merge(&mut self, other: Self) {
+        for ((hour, name), n) in other.0 {
+            self.add(hour, name, n);
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// What changed, in the order of keys, so that two writers lock rows in the same order.
+    pub(crate) fn rows(&self) -> impl Iterator<Item = (i64, &'static str, i64)> {
+        self.0.iter().filter(|(_, n)| **n != 0).map(|((hour, name), n)| (*hour, *name, *n))
+    }
+}
+
+pub(crate) fn hour_of(at: Timestamp) -> i64 {
+    at.as_millis().div_euclid(HOUR_MILLIS)
+}
+
+pub(crate) fn standing_name(status: twicesafe_core::Status) -> &'static str {
+    use twicesafe_core::Status::*;
+    match status {
+        Held => "standing: held",
+        Ready => "standing: ready",
+        Pending => "standing: pending",
+        Retryable => "standing: retryable",
+        Review => "standing: review",
+        Done => "standing: done",
+        Failed => "standing: failed",
+        Rejected => "standing: rejected",
+        Superseded => "standing: superseded",
+        Undone => "standing: undone",
+    }
+}
+
+/// Figures of a ledger.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    counts: BTreeMap<String, i64>,
+}
+
+impl Statistics {
+    pub(crate) fn from_rows(rows: impl Iterator<Item = (String, i64)>) -> Self {
+        let mut counts = BTreeMap::new();
+        for (name, n) in rows {
+            *counts.entry(name).or_default() += n;
+        }
+        counts.retain(|_, n| *n != 0);
+        Self { counts }
+    }
+
+    fn count(&self, name: &str) -> u64 {
+        self.counts.get(name).copied().unwrap_or(0).max(0).unsigned_abs()
+    }
+
+    /// Intents with that status now.
+    pub fn standing(&self, status: twicesafe_core::Status) -> u64 {
+        self.count(standing_name(status))
+    }
+
+    /// Tombstones now.
+    pub fn tombstones(&self) -> u64 {
+        self.count(TOMBSTONE)
+    }
+
+    /// Journal events with that word in the time asked for.
+    pub fn events(&self, event: twicesafe_core::journal::Event) -> u64 {
+        self.count(event.as_str())
+    }
+
+    /// Claims answered with a stored answer instead of an effect. Counted without waiting for a sync: may be too low
+    /// after a crash (S40).
+    pub fn replays(&self) -> u64 {
+        self.count(REPLAYS)
+    }
+
+    /// Claims told to wait because another attempt was under way or it was not due.
+    pub fn waits(&self) -> u64 {
+        self.count(WAITS)
+    }
+
+    /// Claims refused because their key had been used with other input.
+    pub fn mismatches(&self) -> u64 {
+        self.count(MISMATCHES)
+    }
+
+    /// How often doubt ended in knowledge, and the mean time that took.
+    pub fn recoveries(&self) -> (u64, Option<Duration>) {
+        let n = self.count(RECOVERIES);
+        (n, self.count(RECOVERY_MILLIS).checked_div(n).map(Duration::from_millis))
+    }
+}

@@ -1,0 +1,93 @@
+//! Waiting for an intent to change (S8).
+//!
+//! Changes made by this process are announced at once. Changes made by others are found by looking: one task looks for
+//! everybody who waits, more often while things change and less often while nothing does. Looking works through every
+//! pooler and needs no lock, which cannot be said of NOTIFY.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::watch;
+use twicesafe_core::IntentId;
+
+use crate::plan::Applied;
+
+/// Who waits for what.
+#[derive(Default)]
+pub(crate) struct Watchers {
+    waiting: AtomicUsize,
+    intents: Mutex<HashMap<IntentId, Watched>>,
+}
+
+struct Watched {
+    version: watch::Sender<i64>,
+    watchers: usize,
+}
+
+/// One who waits.
+pub(crate) struct Watcher {
+    all: Arc<Watchers>,
+    id: IntentId,
+    version: watch::Receiver<i64>,
+}
+
+impl Watchers {
+    /// Starts to watch an intent of which one knows that version.
+    pub(crate) fn watch(self: &Arc<Self>, id: IntentId, known: i64) -> Watcher {
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        let mut intents = self.intents.lock().unwrap_or_else(PoisonError::into_inner);
+        let watched =
+            intents.entry(id).or_insert_with(|| Watched { version: watch::Sender::new(known), watchers: 0 });
+        watched.watchers += 1;
+        let version = watched.version.subscribe();
+        drop(intents);
+        Watcher { all: self.clone(), id, version }
+    }
+
+    /// Tells those who wait what came of a command.
+    pub(crate) fn announce(&self, applied: &Applied) {
+        if self.waiting.load(Ordering::SeqCst) > 0
+            && let Some(stored) = &applied.stored
+        {
+            self.announce_version(stored.id, stored.version);
+        }
+    }
+
+    pub(crate) fn announce_version(&self, id: IntentId, version: i64) {
+        let intents = self.intents.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(watched) = intents.get(&id) {
+            watched.version.send_if_modified(|last| {
+                let newer = version > *last;
+                *last = version.max(*last);
+                newer
+            });
+        }
+    }
+
+    /// What is being waited for.
+    pub(crate) fn watched(&self) -> Vec<IntentId> {
+        self.intents.lock().unwrap_or_else(PoisonError::into_inner).keys().copied().collect()
+    }
+}
+
+impl Watcher {
+    /// Waits until the intent has another version than the known one.
+    pub(crate) async fn changed(&mut self, known: i64) {
+        // The sender lives as long as a watcher does.
+        let _ = self.version.wait_for(|version| *version > known).await;
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.all.waiting.fetch_sub(1, Ordering::SeqCst);
+        let mut intents = self.all.intents.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(watched) = intents.get_mut(&self.id) {
+            watched.watchers -= 1;
+            if watched.watchers == 0 {
+                intents.remove(&self.id);
+            }
+        }
+    }
+}
