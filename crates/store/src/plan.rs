@@ -178,8 +178,9 @@ pub(crate) struct Agenda {
 impl Agenda {
     pub(crate) fn of(stored: &Stored) -> Option<Self> {
         let record = &stored.record;
-        let listed = record.status != Status::Done && !record.tombstone;
-        listed.then(|| Self { status: record.status, wake_at: record.wake_at(), due_at: record.due_at })
+        let wake_at = record.wake_at();
+        let listed = (record.status != Status::Done || wake_at < Timestamp::NEVER) && !record.tombstone;
+        listed.then(|| Self { status: record.status, wake_at, due_at: record.due_at })
     }
 }
 

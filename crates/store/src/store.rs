@@ -210,7 +210,7 @@ impl Store {
     pub async fn awake(&self, limit: usize) -> Result<Vec<IntentId>, StoreError> {
         let now = self.now().await?;
         let mut ids = Vec::new();
-        for status in [Status::Pending, Status::Held, Status::Retryable] {
+        for status in Status::ALL {
             let left = limit - ids.len();
             ids.extend(match &self.0.backend {
                 Backend::Memory(memory) => memory.awake(status, now, left),

@@ -1,0 +1,383 @@
+//! The ledger: opening it, claiming, settling, looking.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::broadcast;
+use twicesafe_core::{
+    Action, Actor, Alert, Answer, Ask, Claim, Command, CommandId, Grant, IntentId, Name, Notice, Report,
+    Salt, Settle, Source, Timestamp, Verdict, Wait, WaitCause,
+};
+use twicesafe_store::{Address, Applied, Dossier, Options, Order, Store, StoreError, Stored};
+
+use crate::attempt::{Attempt, Permit};
+use crate::error::Error;
+use crate::heartbeat::Heartbeat;
+use crate::intent::{Input, Intent, REQUEST_BYTES_MAX};
+use crate::suspicion::Suspicion;
+
+/// How long a report is tried to be stored when the store is away. What is known is worth some patience: without it
+/// the intent is in doubt (S20).
+const SETTLE_PATIENCE: Duration = Duration::from_secs(60);
+const SETTLE_PAUSE: Duration = Duration::from_millis(200);
+/// Alarms kept for a listener that is slow.
+const ALARMS_MAX: usize = 1024;
+
+/// A ledger of side effects. Cheap to clone.
+#[derive(Clone)]
+pub struct Ledger(Arc<Inner>);
+
+struct Inner {
+    store: Store,
+    actor: Actor,
+    alarms: broadcast::Sender<Alarm>,
+    suspicion: Suspicion,
+}
+
+/// How a ledger is opened.
+pub struct Open {
+    address: String,
+    actor: Option<Actor>,
+    options: Options,
+}
+
+impl Open {
+    /// A ledger at that address: `sqlite:PATH`, `postgres://USER@HOST/DATABASE` or `memory:`.
+    pub fn at(address: &str) -> Self {
+        Self { address: address.to_owned(), actor: None, options: Options::default() }
+    }
+
+    /// Who acts, for the journal. Otherwise this process.
+    #[must_use]
+    pub fn actor(mut self, actor: Actor) -> Self {
+        self.actor = Some(actor);
+        self
+    }
+
+    /// The machine's clocks, for tests. A shared database has its own.
+    #[must_use]
+    pub fn clock(mut self, clock: Arc<dyn twicesafe_store::Clock>) -> Self {
+        self.options.clock = clock;
+        self
+    }
+
+    /// The size a SQLite ledger may grow to.
+    #[must_use]
+    pub fn bytes_max(mut self, bytes_max: u64) -> Self {
+        self.options.bytes_max = Some(bytes_max);
+        self
+    }
+
+    /// Opens it, making or migrating it where needed.
+    pub async fn open(self) -> Result<Ledger, Error> {
+        let address = Address::parse(&self.address)?;
+        let actor = match self.actor {
+            Some(actor) => actor,
+            None => Actor::new(&format!("process:{}", std::process::id()))?,
+        };
+        let store = Store::open(&address, self.options).await?;
+        Ok(Ledger::on(store, actor))
+    }
+}
+
+/// Something an owner should be told.
+#[derive(Clone, Debug)]
+pub struct Alarm {
+    /// About which intent.
+    pub intent: IntentId,
+    /// What it is called, unless it was forgotten.
+    pub name: Option<Name>,
+    /// What it is about.
+    pub alert: Alert,
+}
+
+/// An answer, and where it comes from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Given {
+    /// What the destination said. `None`: a person said that it happened, and no more is known.
+    pub answer: Option<Answer>,
+    /// Whether this is the first answer given again.
+    pub replayed: bool,
+    /// How it came to be known.
+    pub source: Source,
+    /// The input differs from the first one, and the policy says to answer all the same.
+    pub mismatch: bool,
+    /// The intent's number.
+    pub intent: IntentId,
+    /// Its generation.
+    pub generation: u32,
+    /// How many attempts its last round took.
+    pub attempts: u32,
+    /// Until when the answer is kept.
+    pub kept_until: Option<Timestamp>,
+}
+
+/// What a claim came to.
+pub enum Claimed {
+    /// Act now, once.
+    Proceed(Permit),
+    /// It is done; this is the first answer.
+    Replay(Given),
+    /// The destination had said no; the refusal is given again.
+    Refused(Given),
+    /// Not now.
+    Wait {
+        /// When to ask again.
+        retry_after: Duration,
+        /// What for.
+        cause: WaitCause,
+        /// What is known of the intent, to wait for a change of.
+        known: Option<(IntentId, i64)>,
+    },
+    /// A person must say yes first.
+    Hold {
+        /// Until when, in ledger time.
+        expires_at: Timestamp,
+    },
+    /// It may or may not have happened; a person decides.
+    Review,
+}
+
+impl Ledger {
+    /// Opens the ledger at an address.
+    pub async fn open(address: &str) -> Result<Self, Error> {
+        Open::at(address).open().await
+    }
+
+    /// The ledger in a store that is open already.
+    pub fn on(store: Store, actor: Actor) -> Self {
+        let (alarms, _) = broadcast::channel(ALARMS_MAX);
+        Self(Arc::new(Inner { store, actor, alarms, suspicion: Suspicion::default() }))
+    }
+
+    /// Its store: queries, and commands for those who know what they do.
+    pub fn store(&self) -> &Store {
+        &self.0.store
+    }
+
+    /// Who acts.
+    pub fn actor(&self) -> &Actor {
+        &self.0.actor
+    }
+
+    /// What owners should be told, from now on.
+    pub fn alarms(&self) -> broadcast::Receiver<Alarm> {
+        self.0.alarms.subscribe()
+    }
+
+    /// Claims an intent: leave to act, or what came of it. Does not wait.
+    pub async fn claim(&self, intent: &Intent) -> Result<Claimed, Error> {
+        self.claim_with(intent, new_command_id(), Grant::Permit).await
+    }
+
+    /// Accepts an intent without acting: somebody claims it when it is due.
+    pub async fn accept(&self, intent: &Intent, due_in: Duration) -> Result<Claimed, Error> {
+        self.claim_with(intent, new_command_id(), Grant::Accept { due_in }).await
+    }
+
+    /// Claims with a command id of the caller's, which makes the claim itself safe to repeat (S12).
+    pub async fn claim_with(&self, intent: &Intent, id: CommandId, grant: Grant) -> Result<Claimed, Error> {
+        let started = Instant::now();
+        let mut order = Order::named(intent.name.clone(), self.claim_command(intent, id, grant)?);
+        let mut applied = self.apply(order.clone()).await?;
+        if let Verdict::Recompute(recipe) = &applied.verdict {
+            let again = intent.input.fingerprint(Some(recipe));
+            let fingerprint = again.ok_or_else(|| Error::Recipe(recipe.as_str().to_owned()))?;
+            if let Action::Claim(claim) = &mut order.command.action {
+                claim.fingerprint = fingerprint;
+            }
+            applied = self.apply(order).await?;
+        }
+        self.tell_notices(intent, &applied);
+        self.claimed(intent, started, applied)
+    }
+
+    pub(crate) fn claim_command(
+        &self,
+        intent: &Intent,
+        id: CommandId,
+        grant: Grant,
+    ) -> Result<Command, Error> {
+        intent.policy.check()?;
+        if let Some(bytes) =
+            intent.request.as_ref().map(bytes::Bytes::len).filter(|bytes| *bytes > REQUEST_BYTES_MAX)
+        {
+            return Err(Error::TooLarge { bytes, bytes_max: REQUEST_BYTES_MAX });
+        }
+        let fingerprint =
+            intent.input.fingerprint(None).ok_or_else(|| Error::Recipe("of the caller's own".to_owned()))?;
+        let claim = Claim {
+            name: intent.name.clone(),
+            fingerprint,
+            policy: Arc::new(intent.policy.clone()),
+            place: intent.place.clone(),
+            step: intent.step.clone(),
+            request: intent.request.clone(),
+            salt: Salt(random()),
+            grant,
+        };
+        Ok(Command { id, actor: self.0.actor.clone(), action: Action::Claim(Box::new(claim)) })
+    }
+
+    fn tell_notices(&self, intent: &Intent, applied: &Applied) {
+        let caller = &self.0.actor;
+        let key = intent.name.key.suspicion();
+        for notice in &applied.notices {
+            match notice {
+                Notice::SuspiciousKey(why) => {
+                    tracing::warn!(code = "TS0007", %caller, scope = %intent.name.scope, "the key may differ on the next run: {why}");
+                }
+                Notice::PolicyDiffers => {
+                    tracing::warn!(code = "TS0006", %caller, scope = %intent.name.scope, "the policy of the first claim stands");
+                }
+            }
+        }
+        if let (None, Verdict::Proceed(_), Some(fingerprint)) = (
+            key,
+            &applied.verdict,
+            applied.stored.as_ref().and_then(|stored| stored.record.fingerprint.as_ref()),
+        ) {
+            let empty = matches!(&intent.input, Input::Bytes(_, bytes) if bytes.is_empty());
+            if self.0.suspicion.notice(&intent.name, fingerprint, empty) {
+                tracing::warn!(code = "TS0007", %caller, scope = %intent.name.scope, "the same input came under another key within the hour");
+            }
+        }
+    }
+
+    fn claimed(&self, intent: &Intent, started: Instant, applied: Applied) -> Result<Claimed, Error> {
+        let known = applied.stored.as_ref().map(|stored| (stored.id, stored.version));
+        Ok(match applied.verdict {
+            Verdict::Proceed(permit) => {
+                let stored = applied.stored.ok_or_else(|| damaged("a permit for nothing"))?;
+                let attempt = Attempt::new(intent.name.clone(), permit, started, stored);
+                let heartbeat = Heartbeat::start(self.clone(), attempt.clone());
+                Claimed::Proceed(Permit { ledger: self.clone(), attempt, heartbeat })
+            }
+            Verdict::Replay(replay) => {
+                let stored = applied.stored.ok_or_else(|| damaged("an answer to nothing"))?;
+                let given = given(&stored, true, replay.mismatch);
+                if replay.refused { Claimed::Refused(given) } else { Claimed::Replay(given) }
+            }
+            Verdict::Wait(Wait { until, cause }) => {
+                Claimed::Wait { retry_after: until.since(applied.at), cause, known }
+            }
+            Verdict::Hold(hold) => Claimed::Hold { expires_at: hold.expires_at },
+            Verdict::Review => Claimed::Review,
+            Verdict::Refuse(refusal) => return Err(refusal.into()),
+            Verdict::Recompute(recipe) => return Err(Error::Recipe(recipe.as_str().to_owned())),
+            Verdict::Noted(_) => return Err(damaged("a claim was only noted").into()),
+        })
+    }
+
+    /// Asks for leave to look up whether an intent in doubt happened. `None`: not now.
+    pub(crate) async fn ask(&self, name: &Name, id: IntentId) -> Result<Option<Permit>, Error> {
+        let started = Instant::now();
+        let applied = self.apply(Order::numbered(id, self.command(Action::Ask(Ask)))).await?;
+        match (applied.verdict, applied.stored) {
+            (Verdict::Proceed(permit), Some(stored)) => {
+                let attempt = Attempt::new(name.clone(), permit, started, stored);
+                let heartbeat = Heartbeat::start(self.clone(), attempt.clone());
+                Ok(Some(Permit { ledger: self.clone(), attempt, heartbeat }))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Stores a report, patiently: the same command is sent again until the store has it.
+    pub(crate) async fn settle(&self, attempt: &Attempt, report: Report) -> Result<Arc<Stored>, Error> {
+        let permit = attempt.permit();
+        let settle = Settle { fence: permit.fence, generation: permit.generation, report };
+        let command = self.command(Action::Settle(settle));
+        let started = Instant::now();
+        loop {
+            match self.apply(Order::believing(attempt.believed(), command.clone())).await {
+                Ok(applied) => {
+                    return match (applied.verdict, applied.stored) {
+                        (Verdict::Refuse(refusal), _) => Err(refusal.into()),
+                        (_, Some(stored)) => Ok(stored),
+                        (_, None) => Err(damaged("what was settled is not there").into()),
+                    };
+                }
+                Err(Error::Store(error)) if started.elapsed() < SETTLE_PATIENCE => {
+                    tracing::error!(code = %error.code(), intent = %attempt.believed().id, "an outcome is not stored yet: {error}");
+                    tokio::time::sleep(SETTLE_PAUSE).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// What is believed of an intent. Decides first what time alone has decided (S24).
+    pub async fn look(&self, name: &Name) -> Result<Option<Arc<Stored>>, Error> {
+        let Some(stored) = self.0.store.find(name).await? else { return Ok(None) };
+        if stored.record.wake_at() > self.0.store.now().await? {
+            return Ok(Some(Arc::new(stored)));
+        }
+        let command = Command { id: new_command_id(), actor: Actor::sweep(), action: Action::Expire };
+        let applied = self.apply(Order::believing(Arc::new(stored), command)).await?;
+        Ok(applied.stored)
+    }
+
+    /// Everything about one intent, with its journal.
+    pub async fn dossier(&self, name: &Name) -> Result<Option<Dossier>, Error> {
+        self.look(name).await?;
+        Ok(self.0.store.dossier(name).await?)
+    }
+
+    pub(crate) fn command(&self, action: Action) -> Command {
+        Command { id: new_command_id(), actor: self.0.actor.clone(), action }
+    }
+
+    /// Applies a command, and passes on what owners should be told.
+    pub(crate) async fn apply(&self, order: Order) -> Result<Applied, Error> {
+        let applied = self.0.store.apply_one(order).await?;
+        self.raise(&applied);
+        Ok(applied)
+    }
+
+    pub(crate) fn raise(&self, applied: &Applied) {
+        let Some(stored) = &applied.stored else { return };
+        for alert in &applied.alerts {
+            tracing::warn!(intent = %stored.id, ?alert, "somebody should look");
+            let alarm = Alarm { intent: stored.id, name: stored.record.name.clone(), alert: alert.clone() };
+            // Nobody may be listening.
+            let _ = self.0.alarms.send(alarm);
+        }
+    }
+}
+
+/// The answer in a record.
+pub(crate) fn given(stored: &Stored, replayed: bool, mismatch: bool) -> Given {
+    let record = &stored.record;
+    Given {
+        answer: record
+            .answer
+            .clone()
+            .filter(|_| record.source != Some(Source::Person) || has_content(record.answer.as_ref())),
+        replayed,
+        source: record.source.unwrap_or(Source::Act),
+        mismatch,
+        intent: stored.id,
+        generation: record.generation,
+        attempts: record.tries,
+        kept_until: record.settled_at.map(|settled_at| settled_at + record.policy.retention),
+    }
+}
+
+fn has_content(answer: Option<&Answer>) -> bool {
+    answer.is_some_and(|answer| *answer != Answer::default())
+}
+
+fn damaged(what: &str) -> StoreError {
+    StoreError::Damaged(what.to_owned())
+}
+
+pub(crate) fn new_command_id() -> CommandId {
+    CommandId::new(random())
+}
+
+pub(crate) fn random<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).expect("a system without randomness cannot run anything safely");
+    bytes
+}
