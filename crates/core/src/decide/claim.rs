@@ -4,7 +4,7 @@ use super::*;
 use crate::command::{Claim, Grant};
 use crate::lane::Waiting;
 use crate::permit::{Permit, PermitKind};
-use crate::policy::{OnMismatch, Recovery, VersionMeans};
+use crate::policy::{OnMismatch, VersionMeans};
 use crate::record::{Approval, Attempt};
 use crate::verdict::{Hold, Replay, Wait, WaitCause};
 
@@ -48,7 +48,7 @@ pub(super) fn fresh(claim: &Claim, lane: Option<Lane>, command: &Command, moment
         Some(since) if claim.policy.recovery != Recovery::Repeat => {
             draft.record.doubt = true;
             draft.record.first_sent_at = Some(since);
-            draft.record.quiet_at = Some(moment.now + claim.policy.in_flight_max);
+            draft.record.quiet_at = Some(draft.quiet_after(moment.now));
             draft.follow_class(None);
             draft.journal(Event::Recovering, "the ledger lost its tail; this may have happened before");
             told_by_status(draft, claim)

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use super::*;
 use crate::permit::PermitKind;
-use crate::policy::Recovery;
 use crate::record::Attempt;
 use crate::verdict::{Wait, WaitCause};
 
@@ -89,6 +88,10 @@ impl Draft<'_> {
                     None,
                 );
             }
+            (status, _) if status.is_settled() => {
+                self.record.quiet_at = None;
+                self.journal_as(sweep(), Event::Lapsed, "nothing of it can arrive any more", None);
+            }
             (status, _) => unreachable!("time alone does not change {status}"),
         }
         true
@@ -96,11 +99,17 @@ impl Draft<'_> {
 
     /// An attempt may have acted; nothing of it was sent after `sent_by`.
     pub(super) fn doubt(&mut self, attempt: &Attempt, sent_by: Timestamp) {
-        let quiet_at = sent_by + self.record.policy.in_flight_max;
+        let quiet_at = self.quiet_after(sent_by);
         let record = &mut self.record;
         record.doubt = true;
         record.first_sent_at = record.first_sent_at.or(Some(attempt.granted_at));
         record.quiet_at = record.quiet_at.max(Some(quiet_at));
+    }
+
+    /// From when on nothing that was sent up to then can arrive any more. Ledger time is cut to milliseconds, so what
+    /// was sent in one of them may arrive as late as in the last one of its time in flight: that one is not quiet yet.
+    pub(super) fn quiet_after(&self, sent_by: Timestamp) -> Timestamp {
+        sent_by + self.record.policy.in_flight_max + Duration::from_millis(1)
     }
 
     /// An earlier attempt answered meanwhile: it happened, whatever came of this one (S11).

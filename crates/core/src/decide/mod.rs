@@ -23,6 +23,7 @@ use crate::journal::{Entry, Event};
 use crate::lane::Lane;
 use crate::moment::{Moment, Timestamp};
 use crate::name::Actor;
+use crate::policy::Recovery;
 use crate::record::{Record, Status};
 use crate::transition::{After, Alert, Notice, Transition};
 use crate::verdict::{Noted, Refusal, Verdict};
@@ -145,7 +146,16 @@ impl<'a> Draft<'a> {
         self.record.doubt = false;
         self.record.answer = Some(answer);
         self.record.source = Some(source);
+        // What is answered has arrived. Only where attempts go out one after the other regardless, and the destination
+        // takes each of them, can another one still be under way.
+        let in_flight = self.in_flight_until().filter(|_| self.record.policy.recovery == Recovery::Repeat);
         self.clear_doubt_facts();
+        self.record.quiet_at = in_flight;
+    }
+
+    /// Until when something of an intent in a lane can still arrive: so long the lane is closed to others (S15).
+    fn in_flight_until(&self) -> Option<Timestamp> {
+        self.record.quiet_at.filter(|quiet_at| self.record.place.is_some() && self.now() < *quiet_at)
     }
 
     /// A status in which no permit is out and nothing is scheduled.
@@ -194,13 +204,15 @@ impl<'a> Draft<'a> {
     fn tell(mut self, verdict: Verdict) -> Transition {
         if let Some(lane) = &mut self.lane {
             if self.record.holds_lane() {
-                lane.holder = Some(lane.me);
+                // An intent whose doubt another one passed, or that is in doubt from the start (S43), takes nothing away.
+                lane.holder.get_or_insert(lane.me);
             } else if lane.holder == Some(lane.me) {
                 lane.holder = None;
             }
-            let became_done = self.record.status == Status::Done
-                && self.before.is_none_or(|before| before.status != Status::Done);
-            if became_done {
+            // What was given up in doubt may have been applied; an older version must not undo it.
+            let applied =
+                |record: &Record| record.status == Status::Done || record.status.is_settled() && record.doubt;
+            if applied(&self.record) && !self.before.is_some_and(applied) {
                 lane.applied = lane.applied.max(self.record.place.as_ref().and_then(|place| place.version));
             }
         }

@@ -99,6 +99,7 @@ pub(super) fn resolve(mut draft: Draft<'_>, resolve: &Resolve) -> Transition {
         }
         Resolution::GiveUp => {
             // The doubt stays: nobody said that it did not happen, so a corrected request must not slip through.
+            draft.record.quiet_at = draft.in_flight_until();
             draft.settle_as(Status::Failed);
             draft.journal(Event::GivenUp, &resolve.reason);
         }
@@ -119,6 +120,9 @@ pub(super) fn reset(mut draft: Draft<'_>, reset: &Reset) -> Transition {
     if !draft.record.status.is_settled() {
         let status = draft.record.status;
         return draft.refuse(Refusal::WrongStatus(status));
+    }
+    if let Some(quiet_at) = draft.in_flight_until() {
+        return draft.refuse(Refusal::TooEarly(quiet_at));
     }
     draft.start_generation();
     remember(&mut draft, digest);

@@ -1,0 +1,153 @@
+//! The model check: the *real* `decide`, in every world that can be reached within bounds.
+//!
+//! Sending and arriving are steps of their own, which can be late; leases lapse between any two steps; callers crash;
+//! replies and messages get lost; reports come late; commands come twice. What is asserted is not what the ledger believes
+//! but what happened at the destination.
+
+mod mutation;
+mod promise;
+mod step;
+mod world;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use stateright::{Checker, HasDiscoveries, Model, Property};
+use twicesafe_core::{ApprovalRule, Backoff, Lookup, OnReview, Policy, Recovery, VersionMeans};
+
+use mutation::Mutation;
+use promise::PROMISES;
+use step::{Bounds, Step};
+use world::{World, ticks};
+
+impl Model for Bounds {
+    type State = World;
+    type Action = Step;
+
+    fn init_states(&self) -> Vec<World> {
+        vec![self.start()]
+    }
+
+    fn actions(&self, world: &World, steps: &mut Vec<Step>) {
+        self.steps(world, steps);
+    }
+
+    fn next_state(&self, world: &World, step: Step) -> Option<World> {
+        self.after(world, step)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        PROMISES.iter().map(|(name, holds)| Property::always(name, *holds)).collect()
+    }
+}
+
+fn policy(recovery: Recovery) -> Policy {
+    Policy {
+        lease: ticks(2),
+        act_max: ticks(2),
+        in_flight_max: ticks(1),
+        attempts_max: 2,
+        backoff: Backoff { base: Duration::ZERO, cap: Duration::ZERO },
+        ..Policy::new(recovery)
+    }
+}
+
+fn lookup() -> Lookup {
+    Lookup { lag: ticks(1), lookup_for: ticks(5) }
+}
+
+fn classes() -> Vec<(&'static str, Policy)> {
+    let native_key = |lookup| Recovery::NativeKey { retention: ticks(6), lookup };
+    let approval = Some(ApprovalRule { expires_after: ticks(2), ..ApprovalRule::default() });
+    vec![
+        ("repeat", policy(Recovery::Repeat)),
+        ("native-key", policy(native_key(None))),
+        ("native-key with lookup", policy(native_key(Some(lookup())))),
+        ("lookup", policy(Recovery::Lookup(lookup()))),
+        ("person", policy(Recovery::Person)),
+        ("person with approval", Policy { approval, ..policy(Recovery::Person) }),
+    ]
+}
+
+fn one_intent(policy: Policy) -> Bounds {
+    Bounds {
+        policy: Arc::new(policy),
+        versions: Vec::new(),
+        callers: 2,
+        permits: 3,
+        generations: 2,
+        inputs: 2,
+        left_out: None,
+    }
+}
+
+/// Visits every world, or stops at the first that breaks a promise; gives the promises broken.
+fn check(name: &str, bounds: Bounds, stop: HasDiscoveries) -> Vec<&'static str> {
+    let started = Instant::now();
+    let left_out = bounds.left_out;
+    let checker = bounds.checker().threads(2).finish_when(stop).spawn_bfs().join();
+    let broken = checker.discoveries();
+    println!(
+        "model {name:<36} {:>9} states {:>8} unique, depth {:>2}, {:>5.1} s",
+        checker.state_count(),
+        checker.unique_state_count(),
+        checker.max_depth(),
+        started.elapsed().as_secs_f64(),
+    );
+    for (promise, path) in broken.iter().filter(|_| left_out.is_none()) {
+        println!("  broken: {promise}");
+        path.clone().into_vec().iter().for_each(|(world, step)| println!("    {world}\n  {step:?}"));
+    }
+    broken.into_keys().collect()
+}
+
+#[test]
+fn one_intent_keeps_its_promises() {
+    for (name, policy) in classes() {
+        let broken = check(name, one_intent(policy), HasDiscoveries::Any);
+        assert!(broken.is_empty(), "{name}: {broken:?}");
+    }
+}
+
+#[test]
+fn a_lane_keeps_its_promises() {
+    for (name, policy) in classes() {
+        if policy.approval.is_some() || matches!(policy.recovery, Recovery::NativeKey { .. }) {
+            continue;
+        }
+        let policy = Policy { version_means: VersionMeans::Snapshot, on_review: OnReview::Block, ..policy };
+        let bounds = Bounds {
+            versions: vec![Some(1), Some(2)],
+            callers: 1,
+            permits: 2,
+            generations: 1,
+            inputs: 1,
+            ..one_intent(policy)
+        };
+        let name = format!("lane of two, {name}");
+        let broken = check(&name, bounds, HasDiscoveries::Any);
+        assert!(broken.is_empty(), "{name}: {broken:?}");
+    }
+}
+
+/// The promise each rule is there for, by the class in which leaving it out breaks that promise.
+#[test]
+fn a_rule_left_out_is_noticed() {
+    const TWICE: &str = "at most one effect per generation";
+    let lookup = || policy(Recovery::Lookup(lookup()));
+    let person = || policy(Recovery::Person);
+    for (left_out, class, policy, promise) in [
+        (Mutation::NoFence, "lookup", lookup(), TWICE),
+        (Mutation::NoDoubt, "lookup", lookup(), TWICE),
+        (Mutation::NoDoubt, "person", person(), TWICE),
+        (Mutation::NoSendBy, "lookup", lookup(), TWICE),
+        (Mutation::NoSendBy, "person", person(), TWICE),
+        (Mutation::NoCommandId, "person", person(), "S12: a command repeated at once changes nothing"),
+    ] {
+        let bounds = Bounds { left_out: Some(left_out), inputs: 1, ..one_intent(policy) };
+        let stop = HasDiscoveries::AnyOf([promise].into());
+        let broken = check(&format!("{class} with {left_out:?}"), bounds, stop);
+        println!("  {left_out:?} breaks: {}", broken.join("; "));
+        assert!(broken.contains(&promise), "{left_out:?} goes unnoticed: {broken:?}");
+    }
+}

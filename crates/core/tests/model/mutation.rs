@@ -1,0 +1,55 @@
+//! Rules left out on purpose. A check that does not notice is no check.
+
+use twicesafe_core::{Action, After, Command, CommandId, Lane, Moment, Record, Transition, decide};
+
+/// A rule left out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mutation {
+    /// Every report counts as that of the permit that is out (S11).
+    NoFence,
+    /// Nobody remembers that an attempt may have acted (S23).
+    NoDoubt,
+    /// The holder of a permit sends when it gets around to it (S9).
+    NoSendBy,
+    /// A command sent again has another id (S12).
+    NoCommandId,
+}
+
+impl Mutation {
+    /// The command when it is sent again.
+    pub fn repeated(this: Option<Self>, command: &Command) -> Command {
+        let mut command = command.clone();
+        if this == Some(Self::NoCommandId) {
+            command.id = CommandId::new([0xff; 16]);
+        }
+        command
+    }
+
+    /// The real rules, without the one left out.
+    pub fn decide(
+        this: Option<Self>,
+        record: Option<&Record>,
+        lane: Option<&Lane>,
+        command: &Command,
+        moment: &Moment,
+    ) -> Transition {
+        match (this, &command.action, record) {
+            (Some(Self::NoFence), Action::Settle(settle), Some(record)) => {
+                let mut settle = settle.clone();
+                (settle.fence, settle.generation) = (record.fence, record.generation);
+                let command = Command { action: Action::Settle(settle), ..command.clone() };
+                decide(Some(record), lane, &command, moment)
+            }
+            (Some(Self::NoDoubt), _, _) => {
+                let mut transition = decide(record, lane, command, moment);
+                if let After::Write(record) = &mut transition.after {
+                    record.doubt = false;
+                    record.first_sent_at = None;
+                    record.quiet_at = None;
+                }
+                transition
+            }
+            _ => decide(record, lane, command, moment),
+        }
+    }
+}

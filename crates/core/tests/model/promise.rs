@@ -1,0 +1,149 @@
+//! What must hold in every world that can be reached.
+
+use twicesafe_core::{
+    Action, After, Attempt, Command, CommandId, PermitKind, Record, Recovery, Reset, Settle, Status,
+    Timestamp, Transition, Verdict,
+};
+
+use super::step::{
+    Bounds, Found, Known, Said, actor_of, generation_of, mark_of, may_have_acted, resolve, settle,
+};
+use super::world::{Believed, Caller, Fault, Intent, NOW, Stage, World};
+
+pub type Promise = (&'static str, fn(&Bounds, &World) -> bool);
+
+pub const PROMISES: &[Promise] = &[
+    ("at most one effect per generation", at_most_one_effect),
+    ("done means that it happened", done_means_happened),
+    ("settled without effect and without doubt means that nothing can happen", failed_means_nothing),
+    ("S8: never two permits to act", never_two_permits),
+    ("the first answer stays", first_answer_stays),
+    ("S30: nothing is sent while held or rejected", |_, world| without(world, Fault::SentWhileForbidden)),
+    ("S12: a command repeated at once changes nothing", |_, world| without(world, Fault::RepetitionDiffers)),
+    ("S12: a command repeated late changes nothing", repeated_late_changes_nothing),
+    ("S5: no generation starts by itself after an effect", |_, world| {
+        without(world, Fault::NewGenerationAfterEffect)
+    }),
+    ("S40: a change of status is journalled", |_, world| without(world, Fault::NotJournalled)),
+    ("S15: one intent of a lane at a time", one_intent_at_a_time),
+    ("S15: no older version after a newer one", |_, world| without(world, Fault::OlderAfterNewer)),
+    ("time and sweeps alone lead somewhere", time_leads_somewhere),
+];
+
+fn without(world: &World, fault: Fault) -> bool {
+    world.fault != Some(fault)
+}
+
+fn records(world: &World) -> impl Iterator<Item = (&Intent, &Record)> {
+    world
+        .intents
+        .iter()
+        .filter_map(|intent| intent.believed.as_ref().map(|Believed(record)| (intent, &**record)))
+}
+
+fn at_most_one_effect(bounds: &Bounds, world: &World) -> bool {
+    bounds.policy.recovery == Recovery::Repeat
+        || world.intents.iter().flat_map(|intent| &intent.effects).all(|effects| effects.count <= 1)
+}
+
+fn done_means_happened(_: &Bounds, world: &World) -> bool {
+    records(world).all(|(intent, record)| {
+        record.status != Status::Done || intent.effects_of(generation_of(record)).count > 0
+    })
+}
+
+fn failed_means_nothing(_: &Bounds, world: &World) -> bool {
+    records(world).all(|(intent, record)| {
+        let without_effect = matches!(record.status, Status::Failed | Status::Rejected | Status::Superseded);
+        !without_effect || record.doubt || !may_have_acted(intent, &Known::of(intent))
+    })
+}
+
+fn never_two_permits(_: &Bounds, world: &World) -> bool {
+    let may_send = |caller: &&Caller| matches!(caller, Caller::Acting { stage: Stage::Unsent, send_within, .. } if *send_within >= 0);
+    world.intents.iter().all(|intent| intent.callers.iter().filter(may_send).count() <= 1)
+}
+
+fn first_answer_stays(_: &Bounds, world: &World) -> bool {
+    records(world).all(|(intent, record)| {
+        let told = intent.effects_of(generation_of(record)).told;
+        record.status != Status::Done || told == Some(mark_of(record.answer.as_ref()))
+    })
+}
+
+/// What the destination would not take a second time touches nothing.
+fn one_intent_at_a_time(bounds: &Bounds, world: &World) -> bool {
+    let touches = |intent: &&Intent| {
+        intent.messages.iter().any(|message| !bounds.would_deduplicate(intent, message.generation))
+    };
+    world.intents.iter().filter(touches).count() <= 1
+}
+
+/// Repeats what the record remembers, and says the opposite of it under the same id.
+fn repeated_late_changes_nothing(bounds: &Bounds, world: &World) -> bool {
+    (0..world.intents.len()).all(|intent| {
+        let Some(Believed(record)) = &world.intents[intent].believed else { return true };
+        let run = |id: CommandId, action: Action| {
+            let command = Command { id, actor: actor_of(&action), action };
+            bounds.decide(world, intent, &command, NOW)
+        };
+        let decision = record.last_decision.is_none_or(|last| {
+            let [_, _, generation, ..] = last.id.bytes();
+            let reset = Reset { generation: generation.into(), reason: "again".into() };
+            let swept = run(last.id, Action::Expire);
+            [Found::Happened, Found::DidNotHappen, Found::GiveUp]
+                .map(|found| Action::Resolve(resolve(last.fence, found)))
+                .into_iter()
+                .chain([Action::Reset(reset)])
+                .map(|action| run(last.id, action))
+                .all(|again| again.after == swept.after && again.lane == swept.lane)
+        });
+        let report = record.last_settle.is_none_or(|last| {
+            [Said::Answered, Said::NotSent].into_iter().all(|said| {
+                let report = settle(Caller::Idle, said);
+                let settle = Settle { fence: last.fence, generation: record.generation, ..report };
+                changes_nothing(&run(last.id, Action::Settle(settle)))
+            })
+        });
+        let live = |attempt: &&Attempt| attempt.kind == PermitKind::Act && attempt.lease_until > NOW;
+        let claim = record.attempt.as_ref().filter(live).is_none_or(|attempt| {
+            let again = run(attempt.claim_id, bounds.claim(intent, 0));
+            let mine = matches!(&again.verdict, Verdict::Proceed(permit) if permit.fence == record.fence);
+            mine && changes_nothing(&again)
+        });
+        decision && report && claim
+    })
+}
+
+fn changes_nothing(transition: &Transition) -> bool {
+    transition.after == After::Unchanged && transition.lane.is_none()
+}
+
+/// From here, with nobody doing anything but sweeping, it comes to rest or waits for its caller or for a person.
+fn time_leads_somewhere(bounds: &Bounds, world: &World) -> bool {
+    let id = CommandId::new([0; 16]);
+    let sweep = Command { id, actor: actor_of(&Action::Expire), action: Action::Expire };
+    (0..world.intents.len()).all(|intent| {
+        let wakes_at = |world: &World| {
+            let Believed(record) = world.intents[intent].believed.as_ref()?;
+            (record.status == Status::Pending).then(|| record.wake_at())
+        };
+        if wakes_at(world).is_none() {
+            return true;
+        }
+        let (mut world, mut now) = (world.clone(), NOW);
+        for _ in 0..STEPS_MAX {
+            match wakes_at(&world) {
+                None => return true,
+                Some(Timestamp::NEVER) => return false,
+                Some(wakes_at) => now = now.max(wakes_at),
+            }
+            let transition = bounds.decide(&world, intent, &sweep, now);
+            bounds.write(&mut world, intent, &transition);
+        }
+        false
+    })
+}
+
+/// Sweeps it takes at most from anywhere: a lease, and the end of the time for lookups after it.
+const STEPS_MAX: usize = 4;

@@ -1,0 +1,477 @@
+//! What can happen next: callers, messages, lookups, a sweeper, a person, and time, in any order.
+
+use std::sync::{Arc, LazyLock};
+
+use twicesafe_core::{
+    Action, Actor, After, Answer, Approve, Ask, Body, Claim, Command, CommandId, Fence, Finding, Fingerprint,
+    Grant, IntentId, Lane, LaneName, Moment, Name, Outcome, Permit, PermitKind, Place, Policy, Recipe,
+    Recovery, Reject, Report, Reset, Resolution, Resolve, Salt, Settle, Status, Transition, Verdict, Waiting,
+};
+
+use super::mutation::Mutation;
+use super::world::{Believed, Caller, Effects, Fault, Intent, Message, NOW, Saw, Stage, World};
+
+/// How large a world may get, and what was agreed in it.
+#[derive(Clone, Debug)]
+pub struct Bounds {
+    pub policy: Arc<Policy>,
+    /// Versions of the intents that share one lane; empty: one intent without a lane.
+    pub versions: Vec<Option<i64>>,
+    pub callers: usize,
+    pub permits: u64,
+    pub generations: u32,
+    /// How many different inputs callers come with.
+    pub inputs: u8,
+    pub left_out: Option<Mutation>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Step {
+    Tick,
+    Claim { intent: usize, caller: usize, input: u8 },
+    Ask { intent: usize, caller: usize },
+    Read { intent: usize, caller: usize, saw: Saw },
+    Send { intent: usize, caller: usize },
+    Settle { intent: usize, caller: usize, said: Said },
+    Crash { intent: usize, caller: usize },
+    Arrive { intent: usize, message: usize, refused: bool },
+    Sweep { intent: usize },
+    Approve { intent: usize },
+    Reject { intent: usize },
+    Resolve { intent: usize, found: Found },
+    Reset { intent: usize },
+}
+
+/// What a holder reports.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Said {
+    Answered,
+    Refused,
+    NotSent,
+    Unknown,
+    Found,
+    NotFound,
+    Silent,
+}
+
+/// What a person decides.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Found {
+    Happened,
+    DidNotHappen,
+    GiveUp,
+}
+
+impl Bounds {
+    pub fn start(&self) -> World {
+        let intent = Intent {
+            believed: None,
+            callers: vec![Caller::Idle; self.callers],
+            messages: Vec::new(),
+            effects: vec![Effects::default(); self.generations as usize],
+        };
+        let intents = vec![intent; self.versions.len().max(1)];
+        World { intents, holder: None, applied: None, newest: None, fault: None }
+    }
+
+    /// Everything that could happen next.
+    pub fn steps(&self, world: &World, steps: &mut Vec<Step>) {
+        if world.fault.is_some() {
+            return;
+        }
+        steps.push(Step::Tick);
+        for (index, intent) in world.intents.iter().enumerate() {
+            self.steps_of_callers(index, intent, steps);
+            for (message, sent) in intent.messages.iter().enumerate() {
+                steps.push(Step::Arrive { intent: index, message, refused: false });
+                if !self.would_deduplicate(intent, sent.generation) {
+                    steps.push(Step::Arrive { intent: index, message, refused: true });
+                }
+            }
+            self.steps_of_people(index, intent, steps);
+        }
+    }
+
+    fn steps_of_callers(&self, index: usize, of: &Intent, steps: &mut Vec<Step>) {
+        let intent = index;
+        let status = of.believed.as_ref().map(|Believed(record)| record.status);
+        for (caller, state) in of.callers.iter().enumerate() {
+            if of.callers[..caller].contains(state) {
+                continue;
+            }
+            let say = |said| Step::Settle { intent, caller, said };
+            match *state {
+                Caller::Idle => {
+                    steps.extend((0..self.inputs).map(|input| Step::Claim { intent, caller, input }));
+                    if self.policy.recovery.lookup().is_some() && status == Some(Status::Pending) {
+                        steps.push(Step::Ask { intent, caller });
+                    }
+                    continue;
+                }
+                Caller::Acting { stage: Stage::Unsent, send_within, .. } => {
+                    steps.push(say(Said::NotSent));
+                    if send_within >= 0 || self.left_out == Some(Mutation::NoSendBy) {
+                        steps.push(Step::Send { intent, caller });
+                    }
+                }
+                Caller::Acting { stage: Stage::Sent, .. } => steps.push(say(Said::Unknown)),
+                Caller::Acting { stage: Stage::Heard { refused }, .. } => {
+                    steps.push(say(if refused { Said::Refused } else { Said::Answered }));
+                    steps.push(say(Said::Unknown));
+                }
+                Caller::Asking { saw: None, generation, .. } => {
+                    steps.push(say(Said::Silent));
+                    let effects = of.effects_of(generation);
+                    if effects.count > 0 {
+                        steps.push(Step::Read { intent, caller, saw: Saw::It });
+                    }
+                    if effects.count == 0 || effects.age <= self.lag() {
+                        steps.push(Step::Read { intent, caller, saw: Saw::Nothing });
+                    }
+                }
+                Caller::Asking { saw: Some(Saw::It), .. } => steps.push(say(Said::Found)),
+                Caller::Asking { saw: Some(Saw::Nothing), .. } => steps.push(say(Said::NotFound)),
+            }
+            steps.push(Step::Crash { intent, caller });
+        }
+    }
+
+    /// A person looks at the destination and tells the truth.
+    fn steps_of_people(&self, intent: usize, of: &Intent, steps: &mut Vec<Step>) {
+        let Some(Believed(record)) = &of.believed else { return };
+        if record.wake_at() <= NOW {
+            steps.push(Step::Sweep { intent });
+        }
+        match record.status {
+            Status::Held => steps.extend([Step::Approve { intent }, Step::Reject { intent }]),
+            Status::Review => {
+                let happened = of.effects_of(generation_of(record)).count > 0;
+                let found = if happened { Found::Happened } else { Found::DidNotHappen };
+                steps.extend([found, Found::GiveUp].map(|found| Step::Resolve { intent, found }));
+            }
+            status if status.is_settled() => steps.push(Step::Reset { intent }),
+            _ => {}
+        }
+    }
+
+    /// The world after a step; `None` if it would leave the bounds.
+    pub fn after(&self, world: &World, step: Step) -> Option<World> {
+        let mut world = world.clone();
+        match step {
+            Step::Tick => world.pass_a_tick(&self.policy),
+            Step::Claim { intent, caller, input } => {
+                let verdict = self.apply(&mut world, intent, |_| self.claim(intent, input));
+                world.intents[intent].take_permit(caller, &verdict);
+            }
+            Step::Ask { intent, caller } => {
+                let verdict = self.apply(&mut world, intent, |_| Action::Ask(Ask));
+                world.intents[intent].take_permit(caller, &verdict);
+            }
+            Step::Read { intent, caller, saw: seen } => {
+                if let Caller::Asking { saw, .. } = &mut world.intents[intent].callers[caller] {
+                    *saw = Some(seen);
+                }
+            }
+            Step::Send { intent, caller } => self.send(&mut world, intent, caller),
+            Step::Settle { intent, caller, said } => {
+                let holder = world.intents[intent].callers[caller];
+                world.intents[intent].callers[caller] = Caller::Idle;
+                self.apply(&mut world, intent, |_| Action::Settle(settle(holder, said)));
+            }
+            Step::Crash { intent, caller } => world.intents[intent].callers[caller] = Caller::Idle,
+            Step::Arrive { intent, message, refused } => self.arrive(&mut world, intent, message, refused),
+            Step::Sweep { intent } => drop(self.apply(&mut world, intent, |_| Action::Expire)),
+            Step::Approve { intent } => drop(self.apply(&mut world, intent, |record| {
+                Action::Approve(Approve { generation: record.generation, fingerprint: None })
+            })),
+            Step::Reject { intent } => drop(self.apply(&mut world, intent, |record| {
+                Action::Reject(Reject { generation: record.generation, reason: "no".into() })
+            })),
+            Step::Resolve { intent, found } => {
+                drop(self.apply(&mut world, intent, |record| Action::Resolve(resolve(record.fence, found))))
+            }
+            Step::Reset { intent } => drop(self.apply(&mut world, intent, |record| {
+                Action::Reset(Reset { generation: record.generation, reason: "again".into() })
+            })),
+        }
+        world.normalise(&self.policy);
+        let within = |intent: &Intent| {
+            intent.believed.as_ref().is_none_or(|Believed(record)| {
+                record.fence <= Fence::new(self.permits) && record.generation <= self.generations
+            })
+        };
+        world.intents.iter().all(within).then_some(world)
+    }
+
+    fn send(&self, world: &mut World, intent: usize, caller: usize) {
+        let of = &mut world.intents[intent];
+        let Caller::Acting { fence, generation, stage, .. } = &mut of.callers[caller] else { return };
+        *stage = Stage::Sent;
+        let (fence, generation) = (*fence, *generation);
+        let forbidden = of.believed.as_ref().is_none_or(|Believed(record)| {
+            generation_of(record) == generation && matches!(record.status, Status::Held | Status::Rejected)
+        });
+        let left = u8::try_from(self.policy.in_flight_max.as_millis()).unwrap();
+        of.messages.push(Message { fence, generation, left });
+        of.messages.sort_unstable_by_key(|message| message.fence);
+        if forbidden {
+            world.fault = Some(Fault::SentWhileForbidden);
+        }
+    }
+
+    fn arrive(&self, world: &mut World, intent: usize, message: usize, refused: bool) {
+        let of = &mut world.intents[intent];
+        let duplicate = self.would_deduplicate(of, of.messages[message].generation);
+        let Message { fence: sent, generation, .. } = of.messages.remove(message);
+        let effects = &mut of.effects[usize::from(generation) - 1];
+        let takes_effect = !refused && !duplicate;
+        if takes_effect {
+            let count_max = if self.policy.recovery == Recovery::Repeat { 1 } else { 2 };
+            *effects = Effects { count: (effects.count + 1).min(count_max), age: 0, ..*effects };
+        }
+        for caller in &mut of.callers {
+            if let Caller::Acting { fence, stage: stage @ Stage::Sent, .. } = caller
+                && *fence == sent
+            {
+                *stage = Stage::Heard { refused };
+            }
+        }
+        if let Some(version) = self.versions.get(intent).copied().flatten().filter(|_| takes_effect) {
+            if world.newest.is_some_and(|newest| newest > version) {
+                world.fault = Some(Fault::OlderAfterNewer);
+            }
+            world.newest = world.newest.max(Some(version));
+        }
+    }
+
+    /// Whether the destination knows the key of this generation still.
+    pub fn would_deduplicate(&self, intent: &Intent, generation: u8) -> bool {
+        let effects = intent.effects_of(generation);
+        match self.policy.recovery {
+            Recovery::NativeKey { retention, .. } => {
+                effects.count > 0 && u128::from(effects.age) < retention.as_millis()
+            }
+            _ => false,
+        }
+    }
+
+    fn lag(&self) -> u8 {
+        let lag = self.policy.recovery.lookup().map_or(0, |lookup| lookup.lag.as_millis());
+        u8::try_from(lag).unwrap()
+    }
+
+    pub fn claim(&self, intent: usize, input: u8) -> Action {
+        let place = self.versions.get(intent).map(|version| Place { lane: LANE.clone(), version: *version });
+        Action::Claim(Box::new(Claim {
+            name: NAME.clone(),
+            fingerprint: Fingerprint::stored(RECIPE.clone(), [input; 32]),
+            policy: self.policy.clone(),
+            place,
+            step: None,
+            request: None,
+            salt: Salt([0; 16]),
+            grant: Grant::Permit,
+        }))
+    }
+
+    /// What the store would say of the lane.
+    pub fn lane(&self, world: &World, intent: usize) -> Option<Lane> {
+        let id = |index: usize| IntentId::new(index as i64);
+        (!self.versions.is_empty()).then(|| Lane {
+            me: id(intent),
+            holder: world.holder.map(|holder| id(usize::from(holder))),
+            applied: world.applied,
+            first_waiting: (0..world.intents.len())
+                .filter(|other| *other != intent)
+                .filter_map(|other| {
+                    let until = world.intents[other].believed.as_ref()?.0.waits_until?;
+                    Some(Waiting { version: self.versions[other], intent: id(other), until })
+                })
+                .min(),
+        })
+    }
+
+    /// Lets the rules decide, and decide the same once more (S12).
+    fn apply(&self, world: &mut World, intent: usize, action: impl FnOnce(&Known) -> Action) -> Verdict {
+        let known = Known::of(&world.intents[intent]);
+        let action = action(&known);
+        let command = Command { id: command_id(&action, &known), actor: actor_of(&action), action };
+        let status =
+            |world: &World| world.intents[intent].believed.as_ref().map(|believed| believed.0.status);
+        let status_before = status(world);
+        let acted = known.generation > 0 && may_have_acted(&world.intents[intent], &known);
+        let transition = self.decide(world, intent, &command, NOW);
+        self.write(world, intent, &transition);
+        if status(world) != status_before && transition.entries.is_empty() {
+            world.fault = Some(Fault::NotJournalled);
+        }
+        let fresh_start = Known::of(&world.intents[intent]).generation != known.generation;
+        if fresh_start && acted && matches!(command.action, Action::Claim(_)) {
+            world.fault = Some(Fault::NewGenerationAfterEffect);
+        }
+        let again = self.decide(world, intent, &Mutation::repeated(self.left_out, &command), NOW);
+        let nothing_new = again.after == After::Unchanged && again.lane.is_none() && again.entries.is_empty();
+        if !nothing_new || !same_answer(&transition.verdict, &again.verdict) {
+            world.fault = Some(Fault::RepetitionDiffers);
+        }
+        transition.verdict
+    }
+
+    pub fn decide(
+        &self,
+        world: &World,
+        intent: usize,
+        command: &Command,
+        now: twicesafe_core::Timestamp,
+    ) -> Transition {
+        let record = world.intents[intent].believed.as_ref().map(|Believed(record)| &**record);
+        let lane = self.lane(world, intent);
+        Mutation::decide(self.left_out, record, lane.as_ref(), command, &Moment::at(now))
+    }
+
+    pub fn write(&self, world: &mut World, intent: usize, transition: &Transition) {
+        match &transition.after {
+            After::Unchanged => {}
+            After::Write(record) => world.intents[intent].believed = Some(Believed(record.clone())),
+            After::Remove => world.intents[intent].believed = None,
+        }
+        if let Some(lane) = &transition.lane {
+            world.holder = lane.holder.map(|holder| u8::try_from(holder.number()).unwrap());
+            world.applied = lane.applied;
+        }
+        let Intent { believed, effects, .. } = &mut world.intents[intent];
+        if let Some(Believed(record)) = believed
+            && record.status == Status::Done
+            && let Some(effects) = effects.get_mut(record.generation as usize - 1)
+        {
+            effects.told.get_or_insert(mark_of(record.answer.as_ref()));
+        }
+    }
+}
+
+impl Intent {
+    pub fn effects_of(&self, generation: u8) -> Effects {
+        self.effects[usize::from(generation) - 1]
+    }
+
+    fn take_permit(&mut self, caller: usize, verdict: &Verdict) {
+        let Verdict::Proceed(Permit { kind, fence, generation, send_within, .. }) = verdict else { return };
+        let (fence, generation) = (small(fence.number()), small(u64::from(*generation)));
+        self.callers[caller] = match kind {
+            PermitKind::Act => {
+                let send_within = i8::try_from(send_within.as_millis()).unwrap();
+                Caller::Acting { fence, generation, send_within, stage: Stage::Unsent }
+            }
+            PermitKind::Lookup => Caller::Asking { fence, generation, saw: None },
+        };
+    }
+}
+
+/// What a command is about.
+pub struct Known {
+    pub fence: Fence,
+    pub generation: u32,
+}
+
+impl Known {
+    pub fn of(intent: &Intent) -> Self {
+        match &intent.believed {
+            Some(Believed(record)) => Self { fence: record.fence, generation: record.generation },
+            None => Self { fence: Fence::default(), generation: 0 },
+        }
+    }
+}
+
+/// Whether anything of this generation took effect or could yet.
+pub fn may_have_acted(intent: &Intent, known: &Known) -> bool {
+    let this = small(u64::from(known.generation));
+    let could_send = |caller: &Caller| matches!(caller, Caller::Acting { generation, send_within, stage: Stage::Unsent, .. } if *generation == this && *send_within >= 0);
+    intent.effects_of(this).count > 0
+        || intent.messages.iter().any(|message| message.generation == this)
+        || intent.callers.iter().any(could_send)
+}
+
+/// Ids that differ wherever the ledger could take one command for another: an id is only remembered by a command that
+/// changes the fence or the generation.
+pub fn command_id(action: &Action, known: &Known) -> CommandId {
+    let mut id = [0; 16];
+    id[..3].copy_from_slice(&[
+        action.as_str().as_bytes()[0],
+        small(known.fence.number()),
+        small(u64::from(known.generation)),
+    ]);
+    CommandId::new(id)
+}
+
+fn same_answer(first: &Verdict, second: &Verdict) -> bool {
+    match (first, second) {
+        (Verdict::Noted(first), Verdict::Noted(second)) => first.status == second.status && !second.changed,
+        _ => first == second,
+    }
+}
+
+pub fn settle(holder: Caller, said: Said) -> Settle {
+    let (fence, generation) = match holder {
+        Caller::Acting { fence, generation, .. } | Caller::Asking { fence, generation, .. } => {
+            (fence, generation)
+        }
+        Caller::Idle => (0, 0),
+    };
+    let report = match said {
+        Said::Answered => Report::Act(Outcome::Answered(answer(fence, generation))),
+        Said::Refused => Report::Act(Outcome::refused(answer(REFUSAL, generation))),
+        Said::NotSent => Report::Act(Outcome::not_sent("")),
+        Said::Unknown => Report::Act(Outcome::unknown("")),
+        Said::Found => Report::Lookup(Finding::Found(answer(BY_LOOKUP, generation))),
+        Said::NotFound => Report::Lookup(Finding::NotFound),
+        Said::Silent => Report::Lookup(Finding::Silent { reason: NO_REASON.clone() }),
+    };
+    Settle { fence: Fence::new(fence.into()), generation: generation.into(), report }
+}
+
+pub fn resolve(about: Fence, found: Found) -> Resolve {
+    let resolution = match found {
+        Found::Happened => Resolution::Happened(answer(BY_PERSON, 0)),
+        Found::DidNotHappen => Resolution::DidNotHappen,
+        Found::GiveUp => Resolution::GiveUp,
+    };
+    Resolve { about, resolution, reason: NO_REASON.clone() }
+}
+
+const REFUSAL: u8 = 100;
+const BY_LOOKUP: u8 = 101;
+const BY_PERSON: u8 = 102;
+
+/// An answer that can be told from others by its mark: the fence it came by, or how it became known.
+fn answer(mark: u8, generation: u8) -> Answer {
+    Answer::of(vec![mark, generation])
+}
+
+pub fn mark_of(answer: Option<&Answer>) -> u8 {
+    match answer.map(|answer| &answer.body) {
+        Some(Body::Kept(bytes)) => bytes.first().copied().unwrap_or_default(),
+        _ => 0,
+    }
+}
+
+pub fn generation_of(record: &twicesafe_core::Record) -> u8 {
+    small(record.generation.into())
+}
+
+fn small(number: u64) -> u8 {
+    u8::try_from(number).unwrap()
+}
+
+pub fn actor_of(action: &Action) -> Actor {
+    match action {
+        Action::Approve(_) | Action::Reject(_) | Action::Resolve(_) | Action::Reset(_) => PERSON.clone(),
+        _ => CALLER.clone(),
+    }
+}
+
+static CALLER: LazyLock<Actor> = LazyLock::new(|| Actor::new("caller").unwrap());
+static PERSON: LazyLock<Actor> = LazyLock::new(|| Actor::new("person").unwrap());
+static NAME: LazyLock<Name> = LazyLock::new(|| Name::new("shop", "order:1").unwrap());
+static RECIPE: LazyLock<Recipe> = LazyLock::new(Recipe::raw);
+static LANE: LazyLock<LaneName> = LazyLock::new(|| LaneName::new("contact:881").unwrap());
+static NO_REASON: LazyLock<Arc<str>> = LazyLock::new(|| "".into());
