@@ -229,8 +229,7 @@ impl Record {
         match self.status {
             Status::Review => self.policy.on_review == crate::policy::OnReview::Block,
             Status::Pending => true,
-            status if status.is_settled() => self.place.is_some() && self.quiet_at.is_some(),
-            _ => self.doubt,
+            status => self.doubt && !status.is_settled(),
         }
     }
 
@@ -246,8 +245,6 @@ impl Record {
             Status::Retryable => {
                 self.native_horizon().map_or(never, |horizon| horizon.minus(self.policy.in_flight_max))
             }
-            // Its lane is closed until nothing of it can arrive any more (S15).
-            status if status.is_settled() && self.place.is_some() => self.quiet_at.unwrap_or(never),
             _ => never,
         }
     }

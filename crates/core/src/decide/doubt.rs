@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::permit::PermitKind;
+use crate::policy::Recovery;
 use crate::record::Attempt;
 use crate::verdict::{Wait, WaitCause};
 
@@ -88,10 +89,6 @@ impl Draft<'_> {
                     None,
                 );
             }
-            (status, _) if status.is_settled() => {
-                self.record.quiet_at = None;
-                self.journal_as(sweep(), Event::Lapsed, "nothing of it can arrive any more", None);
-            }
             (status, _) => unreachable!("time alone does not change {status}"),
         }
         true
@@ -110,6 +107,11 @@ impl Draft<'_> {
     /// was sent in one of them may arrive as late as in the last one of its time in flight: that one is not quiet yet.
     pub(super) fn quiet_after(&self, sent_by: Timestamp) -> Timestamp {
         sent_by + self.record.policy.in_flight_max + Duration::from_millis(1)
+    }
+
+    /// Until when something of an intent in a lane can still arrive.
+    pub(super) fn in_flight_until(&self) -> Option<Timestamp> {
+        self.record.quiet_at.filter(|quiet_at| self.record.place.is_some() && self.now() < *quiet_at)
     }
 
     /// An earlier attempt answered meanwhile: it happened, whatever came of this one (S11).
@@ -139,7 +141,11 @@ impl Draft<'_> {
         };
         if may_send {
             self.rest_in(Status::Retryable);
-            self.record.due_at = Some(self.now() + wait);
+            let due_at = self.now() + wait;
+            // In a lane nothing may arrive after the answer that frees it (S15). A native key makes what is late harmless.
+            let in_flight =
+                self.in_flight_until().filter(|_| self.record.policy.recovery == Recovery::Repeat);
+            self.record.due_at = in_flight.max(Some(due_at));
         } else if let Some(lookup) = self.record.policy.recovery.lookup() {
             let ask_until = self.now() + lookup.lookup_for;
             self.rest_in(Status::Pending);

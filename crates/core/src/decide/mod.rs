@@ -23,7 +23,6 @@ use crate::journal::{Entry, Event};
 use crate::lane::Lane;
 use crate::moment::{Moment, Timestamp};
 use crate::name::Actor;
-use crate::policy::Recovery;
 use crate::record::{Record, Status};
 use crate::transition::{After, Alert, Notice, Transition};
 use crate::verdict::{Noted, Refusal, Verdict};
@@ -146,16 +145,7 @@ impl<'a> Draft<'a> {
         self.record.doubt = false;
         self.record.answer = Some(answer);
         self.record.source = Some(source);
-        // What is answered has arrived. Only where attempts go out one after the other regardless, and the destination
-        // takes each of them, can another one still be under way.
-        let in_flight = self.in_flight_until().filter(|_| self.record.policy.recovery == Recovery::Repeat);
         self.clear_doubt_facts();
-        self.record.quiet_at = in_flight;
-    }
-
-    /// Until when something of an intent in a lane can still arrive: so long the lane is closed to others (S15).
-    fn in_flight_until(&self) -> Option<Timestamp> {
-        self.record.quiet_at.filter(|quiet_at| self.record.place.is_some() && self.now() < *quiet_at)
     }
 
     /// A status in which no permit is out and nothing is scheduled.

@@ -115,7 +115,11 @@ fn a_lane_keeps_its_promises() {
         if policy.approval.is_some() || matches!(policy.recovery, Recovery::NativeKey { .. }) {
             continue;
         }
-        let policy = Policy { version_means: VersionMeans::Snapshot, on_review: OnReview::Block, ..policy };
+        let mut policy =
+            Policy { version_means: VersionMeans::Snapshot, on_review: OnReview::Block, ..policy };
+        if let Recovery::Lookup(lookup) = &mut policy.recovery {
+            *lookup = Lookup { lag: ticks(0), lookup_for: ticks(3) };
+        }
         let bounds = Bounds {
             versions: vec![Some(1), Some(2)],
             callers: 1,
