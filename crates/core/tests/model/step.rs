@@ -18,7 +18,8 @@ pub struct Bounds {
     /// Versions of the intents that share one lane; empty: one intent without a lane.
     pub versions: Vec<Option<i64>>,
     pub callers: usize,
-    pub permits: u64,
+    /// By intent.
+    pub permits: Vec<u64>,
     pub generations: u32,
     /// How many different inputs callers come with.
     pub inputs: u8,
@@ -195,12 +196,11 @@ impl Bounds {
             })),
         }
         world.normalise(&self.policy);
-        let within = |intent: &Intent| {
-            intent.believed.as_ref().is_none_or(|Believed(record)| {
-                record.fence <= Fence::new(self.permits) && record.generation <= self.generations
-            })
+        let within = |(intent, permits): (&Intent, &u64)| {
+            let known = Known::of(intent);
+            known.fence <= Fence::new(*permits) && known.generation <= self.generations
         };
-        world.intents.iter().all(within).then_some(world)
+        world.intents.iter().zip(&self.permits).all(within).then_some(world)
     }
 
     fn send(&self, world: &mut World, intent: usize, caller: usize) {
