@@ -27,7 +27,7 @@ pub use address::Address;
 pub use clock::{CLOCK_JUMP_MAX, Clock, ManualClock, SystemClock};
 pub use error::StoreError;
 pub use plan::{Applied, JournalRow, Order, Stored, Target};
-pub use postgres::guard::{Guard, Guarded};
+pub use postgres::guard::Guard;
 pub use query::{Cursor, Dossier, EarlierAnswer, Filter, PAGE_MAX, Page, SCAN_MAX, SCOPES_MAX};
 pub use store::{JournalFault, Store};
 pub use tally::Statistics;
@@ -44,11 +44,13 @@ pub struct Options {
     pub clock: Arc<dyn Clock>,
     /// The size a SQLite ledger may grow to; beyond it nothing is taken any more, as with a full disk.
     pub bytes_max: Option<u64>,
+    /// Most commands in one SQLite transaction.
+    pub batch_max: usize,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { clock: Arc::new(SystemClock::default()), bytes_max: None }
+        Self { clock: Arc::new(SystemClock::default()), bytes_max: None, batch_max: BATCH_MAX }
     }
 }
 

@@ -36,6 +36,7 @@ pub(crate) struct Shared {
     pub(crate) time: LedgerTime,
     pub(crate) policies: Policies,
     pub(crate) dice: Dice,
+    pub(crate) batch_max: usize,
     /// Counts of what needed no write; go along with the next one.
     pub(crate) tally: std::sync::Mutex<Tally>,
 }
@@ -73,6 +74,7 @@ impl Sqlite {
             time: LedgerTime::new(clock),
             policies: Policies::default(),
             dice: Dice::new(),
+            batch_max: options.batch_max.max(1),
             tally: Default::default(),
         });
         let readers = Readers::open(shared.clone())?;

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{CachedStatement, Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
 use super::BUSY_MAX;
@@ -59,6 +60,8 @@ fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, StoreError> {
     let connection = ran(Connection::open_with_flags(path, flags))?;
     ran(connection.busy_timeout(BUSY_MAX))?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+    // Plans do not depend on values here; without this SQLite plans a statement anew for every value bound to it.
+    ran(connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true))?;
     Ok(connection)
 }
 

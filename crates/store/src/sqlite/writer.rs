@@ -11,11 +11,11 @@ use super::checkpoint::Checkpointer;
 use super::open::{prepared, ran};
 use super::write::{self, Written};
 use super::{Errand, Shared, read};
+use crate::NameHash;
 use crate::clock::Reading;
 use crate::error::StoreError;
 use crate::plan::{Applied, Order, Planned, Stored, Target, plan};
 use crate::tally::Tally;
-use crate::{BATCH_MAX, NameHash};
 
 pub(super) struct Writer {
     connection: Connection,
@@ -33,8 +33,8 @@ impl Writer {
     }
 
     pub(super) fn run(mut self, errands: &Receiver<Errand>) {
-        let mut orders: Vec<Order> = Vec::with_capacity(BATCH_MAX);
-        let mut replies: Vec<Reply> = Vec::with_capacity(BATCH_MAX);
+        let mut orders: Vec<Order> = Vec::with_capacity(self.shared.batch_max);
+        let mut replies: Vec<Reply> = Vec::with_capacity(self.shared.batch_max);
         while let Ok(first) = errands.recv() {
             let mut aside = None;
             let mut next = Some(first);
@@ -49,7 +49,7 @@ impl Writer {
                         break;
                     }
                 }
-                next = if orders.len() < BATCH_MAX { errands.try_recv().ok() } else { None };
+                next = if orders.len() < self.shared.batch_max { errands.try_recv().ok() } else { None };
             }
             if !orders.is_empty() {
                 self.apply(&orders, replies.drain(..));

@@ -1,0 +1,152 @@
+//! What becomes of it when there is a lot: throughput, size, reopening after SIGKILL, purging while claims go on.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use twicesafe_core::Policy;
+use twicesafe_ledger::Ledger;
+use twicesafe_store::{Address, Options};
+
+use crate::Plan;
+use crate::harness::{self, Load, Run};
+use crate::report::{Report, median};
+use crate::subject::Guarded;
+
+/// Effects between two lines of progress.
+const STEP: u64 = 1_000_000;
+
+pub(crate) async fn measure(
+    plan: &Plan,
+    report: &Report,
+    load: impl Fn(usize, u64) -> Load,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let intents = plan.growth_intents;
+    report.heading(&format!("Growth: {intents} intents present, SQLite"));
+    let path = plan.folder.join("growth.db");
+    let store = Guarded::sqlite(&path, 512).await?;
+    let mut from = 0;
+    while from < intents {
+        let to = (from + STEP).min(intents);
+        let started = Instant::now();
+        store.fill_from(from, to).await?;
+        eprintln_progress(report, to, (to - from) as f64 / started.elapsed().as_secs_f64());
+        from = to;
+    }
+    let mut large = Vec::new();
+    let mut empty = Vec::new();
+    for round in 0..plan.rounds {
+        let fresh = Guarded::sqlite(&plan.folder.join(format!("empty-{round}.db")), 512).await?;
+        empty.push(harness::run(&load(64, 20), &fresh).await?);
+        large.push(harness::run(&load(64, 20), &store.with_prefix(&format!("g{round}:"))).await?);
+    }
+    report.compare("64 callers", "empty", &empty, "grown", &large, Some(0.35));
+    drop(store);
+    let bytes = std::fs::metadata(&path)?.len();
+    let settled = settled(&path).await?;
+    report.at_most("disk per settled intent", bytes as f64 / settled as f64 / 1000.0, "KB", 2.5);
+    reopen(plan, report, &path).await?;
+    std::fs::remove_file(&path)?;
+    purge(plan, report, load).await
+}
+
+fn eprintln_progress(report: &Report, intents: u64, per_second: f64) {
+    report.line(&format!("  filled to {intents} at {per_second:.0} effects/s"));
+}
+
+async fn settled(path: &Path) -> Result<u64, Box<dyn std::error::Error>> {
+    let ledger = Ledger::open(&format!("sqlite:{}", path.display())).await?;
+    let now = ledger.store().now().await?;
+    Ok(ledger.store().statistics(now, now).await?.standing(twicesafe_core::Status::Done))
+}
+
+/// Kills a process in the middle of its work and opens what it left behind.
+async fn reopen(plan: &Plan, report: &Report, path: &Path) -> Result<(), Box<dyn std::error::Error>> {
+    let mut took = Vec::new();
+    for _ in 0..plan.rounds {
+        let mut child = Command::new(std::env::current_exe()?)
+            .env("TWICESAFE_BENCH_CHILD", path)
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().ok_or("no output")?).read_line(&mut line)?;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        child.kill()?;
+        child.wait()?;
+        let started = Instant::now();
+        let store = Guarded::sqlite(path, 512).await?;
+        store.store.now().await?;
+        took.push(started.elapsed().as_secs_f64());
+    }
+    took.sort_by(f64::total_cmp);
+    report.at_most("reopening after SIGKILL", took[took.len() / 2], "s", 0.2);
+    Ok(())
+}
+
+/// What the child of [`reopen`] does.
+pub(crate) fn work_until_killed(path: &str) -> Result<(), Box<dyn std::error::Error>> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(async {
+        let store = Guarded::sqlite(Path::new(path), 512).await?;
+        Report.line("open");
+        let load = Load { callers: 64, repeated_percent: 20, span: Duration::from_secs(60) };
+        harness::run(&load, &store.with_prefix(&format!("killed-{}:", std::process::id()))).await?;
+        Ok(())
+    })
+}
+
+/// Claims while a sweep purges, against claims alone.
+async fn purge(
+    plan: &Plan,
+    report: &Report,
+    load: impl Fn(usize, u64) -> Load,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let policy = Policy {
+        retention: Duration::from_millis(1),
+        act_max: Policy::default().lease,
+        tombstone: Duration::from_secs(3600),
+        ..Policy::default()
+    };
+    let mut alone: Vec<Run> = Vec::new();
+    let mut purging: Vec<Run> = Vec::new();
+    let mut purged = 0;
+    for round in 0..plan.rounds.min(3) {
+        let path = plan.folder.join(format!("purge-{round}.db"));
+        let clock = std::sync::Arc::new(twicesafe_store::ManualClock::at(1_800_000_000_000));
+        let options = Options { clock: clock.clone(), ..Options::default() };
+        let store = Guarded::open(&Address::Sqlite(path), options, policy.clone()).await?;
+        store.fill_from(0, 300_000).await?;
+        alone.push(harness::run(&load(64, 0), &store.with_prefix("alone:")).await?);
+        clock.advance(Duration::from_secs(20));
+        clock.advance(Duration::from_secs(20));
+        for _ in 0..4 {
+            // In steps, so that it does not look like a jump of the clock.
+            clock.advance(Duration::from_secs(20));
+            store.store.now().await?;
+        }
+        let ledger = Ledger::on(store.store.clone(), twicesafe_core::Actor::new("bench")?);
+        let sweeping = tokio::spawn(async move {
+            let mut purged = 0;
+            loop {
+                match ledger.sweep().await {
+                    Ok(swept) if swept.purged > 0 => purged += swept.purged,
+                    _ => return purged,
+                }
+            }
+        });
+        purging.push(harness::run(&load(64, 0), &store.with_prefix("purging:")).await?);
+        if !sweeping.is_finished() {
+            report.line("  (the sweep outlasted the measurement, as it should)");
+        }
+        sweeping.abort();
+        purged += sweeping.await.unwrap_or(1);
+    }
+    let ratio = median(&purging).ops_per_second / median(&alone).ops_per_second;
+    report.at_least(
+        &format!("claims while purging against claims alone ({purged} sweeps ended early)"),
+        ratio,
+        0.67,
+    );
+    Ok(())
+}
