@@ -7,3 +7,5 @@
 #![allow(unreachable_pub, missing_docs, reason = "nothing outside this binary sees these items")]
 
 mod model;
+mod properties;
+mod rules;

@@ -4,6 +4,7 @@
 //! replies and messages get lost; reports come late; commands come twice. What is asserted is not what the ledger believes
 //! but what happened at the destination.
 
+mod command;
 mod mutation;
 mod promise;
 mod step;
@@ -18,6 +19,7 @@ use twicesafe_core::{ApprovalRule, Backoff, Lookup, OnReview, Policy, Recovery, 
 use mutation::Mutation;
 use promise::PROMISES;
 use step::{Bounds, Step};
+pub use world::times;
 use world::{World, ticks};
 
 impl Model for Bounds {
@@ -145,17 +147,17 @@ fn a_rule_left_out_is_noticed() {
     let lookup = || policy(Recovery::Lookup(lookup()));
     let person = || policy(Recovery::Person);
     for (left_out, class, policy, promise) in [
-        (Mutation::NoFence, "lookup", lookup(), TWICE),
-        (Mutation::NoDoubt, "lookup", lookup(), TWICE),
-        (Mutation::NoDoubt, "person", person(), TWICE),
-        (Mutation::NoSendBy, "lookup", lookup(), TWICE),
-        (Mutation::NoSendBy, "person", person(), TWICE),
-        (Mutation::NoCommandId, "person", person(), "S12: a command repeated at once changes nothing"),
+        (Mutation::Fence, "lookup", lookup(), TWICE),
+        (Mutation::Doubt, "lookup", lookup(), TWICE),
+        (Mutation::Doubt, "person", person(), TWICE),
+        (Mutation::SendBy, "lookup", lookup(), TWICE),
+        (Mutation::SendBy, "person", person(), TWICE),
+        (Mutation::CommandId, "person", person(), "S12: a command repeated at once changes nothing"),
     ] {
         let bounds = Bounds { left_out: Some(left_out), inputs: 1, ..one_intent(policy) };
         let stop = HasDiscoveries::AnyOf([promise].into());
-        let broken = check(&format!("{class} with {left_out:?}"), bounds, stop);
-        println!("  {left_out:?} breaks: {}", broken.join("; "));
+        let broken = check(&format!("{class} without {left_out:?}"), bounds, stop);
+        println!("  without {left_out:?}, broken: {}", broken.join("; "));
         assert!(broken.contains(&promise), "{left_out:?} goes unnoticed: {broken:?}");
     }
 }

@@ -6,20 +6,20 @@ use twicesafe_core::{Action, After, Command, CommandId, Lane, Moment, Record, Tr
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mutation {
     /// Every report counts as that of the permit that is out (S11).
-    NoFence,
+    Fence,
     /// Nobody remembers that an attempt may have acted (S23).
-    NoDoubt,
+    Doubt,
     /// The holder of a permit sends when it gets around to it (S9).
-    NoSendBy,
+    SendBy,
     /// A command sent again has another id (S12).
-    NoCommandId,
+    CommandId,
 }
 
 impl Mutation {
     /// The command when it is sent again.
     pub fn repeated(this: Option<Self>, command: &Command) -> Command {
         let mut command = command.clone();
-        if this == Some(Self::NoCommandId) {
+        if this == Some(Self::CommandId) {
             command.id = CommandId::new([0xff; 16]);
         }
         command
@@ -34,13 +34,13 @@ impl Mutation {
         moment: &Moment,
     ) -> Transition {
         match (this, &command.action, record) {
-            (Some(Self::NoFence), Action::Settle(settle), Some(record)) => {
+            (Some(Self::Fence), Action::Settle(settle), Some(record)) => {
                 let mut settle = settle.clone();
                 (settle.fence, settle.generation) = (record.fence, record.generation);
                 let command = Command { action: Action::Settle(settle), ..command.clone() };
                 decide(Some(record), lane, &command, moment)
             }
-            (Some(Self::NoDoubt), _, _) => {
+            (Some(Self::Doubt), _, _) => {
                 let mut transition = decide(record, lane, command, moment);
                 if let After::Write(record) = &mut transition.after {
                     record.doubt = false;

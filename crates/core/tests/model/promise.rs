@@ -5,9 +5,8 @@ use twicesafe_core::{
     Timestamp, Transition, Verdict,
 };
 
-use super::step::{
-    Bounds, Found, Known, Said, actor_of, generation_of, mark_of, may_have_acted, resolve, settle,
-};
+use super::command::{Found, Known, Said, actor_of, generation_of, mark_of, resolve, settle};
+use super::step::{Bounds, may_have_acted};
 use super::world::{Believed, Caller, Fault, Intent, NOW, Stage, World};
 
 pub type Promise = (&'static str, fn(&Bounds, &World) -> bool);
@@ -88,7 +87,7 @@ fn repeated_late_changes_nothing(bounds: &Bounds, world: &World) -> bool {
             bounds.decide(world, intent, &command, NOW)
         };
         let decision = record.last_decision.is_none_or(|last| {
-            let [_, _, generation, ..] = last.id.bytes();
+            let [_, generation, ..] = last.id.bytes();
             let reset = Reset { generation: generation.into(), reason: "again".into() };
             let swept = run(last.id, Action::Expire);
             [Found::Happened, Found::DidNotHappen, Found::GiveUp]

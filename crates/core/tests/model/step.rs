@@ -1,13 +1,15 @@
 //! What can happen next: callers, messages, lookups, a sweeper, a person, and time, in any order.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use twicesafe_core::{
-    Action, Actor, After, Answer, Approve, Ask, Body, Claim, Command, CommandId, Fence, Finding, Fingerprint,
-    Grant, IntentId, Lane, LaneName, Moment, Name, Outcome, Permit, PermitKind, Place, Policy, Recipe,
-    Recovery, Reject, Report, Reset, Resolution, Resolve, Salt, Settle, Status, Transition, Verdict, Waiting,
+    Action, After, Approve, Ask, Command, Fence, IntentId, Lane, Moment, Permit, PermitKind, Policy,
+    Recovery, Reject, Reset, Status, Timestamp, Transition, Verdict, Waiting,
 };
 
+use super::command::{
+    Found, Known, Said, actor_of, command_id, generation_of, mark_of, resolve, settle, small,
+};
 use super::mutation::Mutation;
 use super::world::{Believed, Caller, Effects, Fault, Intent, Message, NOW, Saw, Stage, World};
 
@@ -41,26 +43,6 @@ pub enum Step {
     Reject { intent: usize },
     Resolve { intent: usize, found: Found },
     Reset { intent: usize },
-}
-
-/// What a holder reports.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Said {
-    Answered,
-    Refused,
-    NotSent,
-    Unknown,
-    Found,
-    NotFound,
-    Silent,
-}
-
-/// What a person decides.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Found {
-    Happened,
-    DidNotHappen,
-    GiveUp,
 }
 
 impl Bounds {
@@ -111,7 +93,7 @@ impl Bounds {
                 }
                 Caller::Acting { stage: Stage::Unsent, send_within, .. } => {
                     steps.push(say(Said::NotSent));
-                    if send_within >= 0 || self.left_out == Some(Mutation::NoSendBy) {
+                    if send_within >= 0 || self.left_out == Some(Mutation::SendBy) {
                         steps.push(Step::Send { intent, caller });
                     }
                 }
@@ -260,20 +242,6 @@ impl Bounds {
         u8::try_from(lag).unwrap()
     }
 
-    pub fn claim(&self, intent: usize, input: u8) -> Action {
-        let place = self.versions.get(intent).map(|version| Place { lane: LANE.clone(), version: *version });
-        Action::Claim(Box::new(Claim {
-            name: NAME.clone(),
-            fingerprint: Fingerprint::stored(RECIPE.clone(), [input; 32]),
-            policy: self.policy.clone(),
-            place,
-            step: None,
-            request: None,
-            salt: Salt([0; 16]),
-            grant: Grant::Permit,
-        }))
-    }
-
     /// What the store would say of the lane.
     pub fn lane(&self, world: &World, intent: usize) -> Option<Lane> {
         let id = |index: usize| IntentId::new(index as i64);
@@ -317,13 +285,7 @@ impl Bounds {
         transition.verdict
     }
 
-    pub fn decide(
-        &self,
-        world: &World,
-        intent: usize,
-        command: &Command,
-        now: twicesafe_core::Timestamp,
-    ) -> Transition {
+    pub fn decide(&self, world: &World, intent: usize, command: &Command, now: Timestamp) -> Transition {
         let record = world.intents[intent].believed.as_ref().map(|Believed(record)| &**record);
         let lane = self.lane(world, intent);
         Mutation::decide(self.left_out, record, lane.as_ref(), command, &Moment::at(now))
@@ -367,21 +329,6 @@ impl Intent {
     }
 }
 
-/// What a command is about.
-pub struct Known {
-    pub fence: Fence,
-    pub generation: u32,
-}
-
-impl Known {
-    pub fn of(intent: &Intent) -> Self {
-        match &intent.believed {
-            Some(Believed(record)) => Self { fence: record.fence, generation: record.generation },
-            None => Self { fence: Fence::default(), generation: 0 },
-        }
-    }
-}
-
 /// Whether anything of this generation took effect or could yet.
 pub fn may_have_acted(intent: &Intent, known: &Known) -> bool {
     let this = small(u64::from(known.generation));
@@ -391,87 +338,9 @@ pub fn may_have_acted(intent: &Intent, known: &Known) -> bool {
         || intent.callers.iter().any(could_send)
 }
 
-/// Ids that differ wherever the ledger could take one command for another: an id is only remembered by a command that
-/// changes the fence or the generation.
-pub fn command_id(action: &Action, known: &Known) -> CommandId {
-    let mut id = [0; 16];
-    id[..3].copy_from_slice(&[
-        action.as_str().as_bytes()[0],
-        small(known.fence.number()),
-        small(u64::from(known.generation)),
-    ]);
-    CommandId::new(id)
-}
-
 fn same_answer(first: &Verdict, second: &Verdict) -> bool {
     match (first, second) {
         (Verdict::Noted(first), Verdict::Noted(second)) => first.status == second.status && !second.changed,
         _ => first == second,
     }
 }
-
-pub fn settle(holder: Caller, said: Said) -> Settle {
-    let (fence, generation) = match holder {
-        Caller::Acting { fence, generation, .. } | Caller::Asking { fence, generation, .. } => {
-            (fence, generation)
-        }
-        Caller::Idle => (0, 0),
-    };
-    let report = match said {
-        Said::Answered => Report::Act(Outcome::Answered(answer(fence, generation))),
-        Said::Refused => Report::Act(Outcome::refused(answer(REFUSAL, generation))),
-        Said::NotSent => Report::Act(Outcome::not_sent("")),
-        Said::Unknown => Report::Act(Outcome::unknown("")),
-        Said::Found => Report::Lookup(Finding::Found(answer(BY_LOOKUP, generation))),
-        Said::NotFound => Report::Lookup(Finding::NotFound),
-        Said::Silent => Report::Lookup(Finding::Silent { reason: NO_REASON.clone() }),
-    };
-    Settle { fence: Fence::new(fence.into()), generation: generation.into(), report }
-}
-
-pub fn resolve(about: Fence, found: Found) -> Resolve {
-    let resolution = match found {
-        Found::Happened => Resolution::Happened(answer(BY_PERSON, 0)),
-        Found::DidNotHappen => Resolution::DidNotHappen,
-        Found::GiveUp => Resolution::GiveUp,
-    };
-    Resolve { about, resolution, reason: NO_REASON.clone() }
-}
-
-const REFUSAL: u8 = 100;
-const BY_LOOKUP: u8 = 101;
-const BY_PERSON: u8 = 102;
-
-/// An answer that can be told from others by its mark: the fence it came by, or how it became known.
-fn answer(mark: u8, generation: u8) -> Answer {
-    Answer::of(vec![mark, generation])
-}
-
-pub fn mark_of(answer: Option<&Answer>) -> u8 {
-    match answer.map(|answer| &answer.body) {
-        Some(Body::Kept(bytes)) => bytes.first().copied().unwrap_or_default(),
-        _ => 0,
-    }
-}
-
-pub fn generation_of(record: &twicesafe_core::Record) -> u8 {
-    small(record.generation.into())
-}
-
-fn small(number: u64) -> u8 {
-    u8::try_from(number).unwrap()
-}
-
-pub fn actor_of(action: &Action) -> Actor {
-    match action {
-        Action::Approve(_) | Action::Reject(_) | Action::Resolve(_) | Action::Reset(_) => PERSON.clone(),
-        _ => CALLER.clone(),
-    }
-}
-
-static CALLER: LazyLock<Actor> = LazyLock::new(|| Actor::new("caller").unwrap());
-static PERSON: LazyLock<Actor> = LazyLock::new(|| Actor::new("person").unwrap());
-static NAME: LazyLock<Name> = LazyLock::new(|| Name::new("shop", "order:1").unwrap());
-static RECIPE: LazyLock<Recipe> = LazyLock::new(Recipe::raw);
-static LANE: LazyLock<LaneName> = LazyLock::new(|| LaneName::new("contact:881").unwrap());
-static NO_REASON: LazyLock<Arc<str>> = LazyLock::new(|| "".into());

@@ -1,0 +1,222 @@
+//! Doubt and recovery by class: S23, S24, S26 (a person's decision), S43.
+
+use twicesafe_core::journal::Event;
+use twicesafe_core::{
+    Alert, Finding, Lookup, Policy, Recovery, Refusal, Resolution, Source, Status, Timestamp, Verdict,
+    WaitCause,
+};
+
+use super::ledger::*;
+
+#[test]
+fn s23_a_refusal_after_doubt_goes_to_review() {
+    let mut ledger = Ledger::new(Recovery::Repeat);
+    ledger.lapse();
+    let second = ledger.permit();
+    assert!(second.doubt, "the holder is told");
+    ledger.acted(&second, refused());
+    ledger.check(Status::Review, true);
+}
+
+#[test]
+fn s23_not_sent_does_not_clear_doubt() {
+    let mut ledger = Ledger::new(Recovery::Repeat);
+    ledger.lapse();
+    let second = ledger.permit();
+    ledger.acted(&second, not_sent());
+    ledger.check(Status::Retryable, true);
+}
+
+#[test]
+fn s23_an_answer_clears_doubt() {
+    let mut ledger = Ledger::new(Recovery::Repeat);
+    ledger.lapse();
+    let second = ledger.permit();
+    ledger.acted(&second, answered("a"));
+    ledger.check(Status::Done, false);
+}
+
+#[test]
+fn s24_person_an_unknown_outcome_and_a_lapsed_lease_go_to_review() {
+    let mut ledger = Ledger::new(Recovery::Person);
+    let permit = ledger.permit();
+    ledger.acted(&permit, unknown());
+    ledger.check(Status::Review, true);
+    assert_eq!(ledger.alerts, [Alert::Review { blocks: None }]);
+    let mut ledger = Ledger::new(Recovery::Person);
+    ledger.permit();
+    ledger.pass(60 * SECOND);
+    assert_eq!(ledger.claim(), Verdict::Review, "whoever meets it first decides");
+}
+
+#[test]
+fn s24_repeat_is_tried_again() {
+    let mut ledger = Ledger::new(Recovery::Repeat);
+    ledger.lapse();
+    assert_eq!(ledger.last_event(), Event::Lapsed);
+    ledger.check(Status::Retryable, true);
+    assert_eq!(ledger.permit().attempt, 2);
+}
+
+#[test]
+fn s24_native_key_is_sent_again_only_within_the_destinations_memory() {
+    let mut ledger = Ledger::new(native_key(None));
+    ledger.lapse();
+    ledger.check(Status::Retryable, true);
+    // Retention 1000 s less a margin of 100 s and 60 s in flight, from the first permit on, of which 60 s are over.
+    ledger.pass(779 * SECOND);
+    assert_eq!(ledger.permit().send_within, SECOND, "send-by ends with the destination's memory");
+    ledger.pass(60 * SECOND);
+    ledger.expire();
+    ledger.check(Status::Review, true);
+}
+
+#[test]
+fn s24_native_key_beyond_the_horizon_goes_to_review_or_to_a_lookup() {
+    for (lookup, status) in [(None, Status::Review), (Some(Lookup::default()), Status::Pending)] {
+        let mut ledger = Ledger::new(native_key(lookup));
+        ledger.lapse();
+        ledger.check(Status::Retryable, true);
+        ledger.pass(780 * SECOND);
+        assert!(changed(ledger.expire()));
+        assert_eq!(ledger.last_event(), Event::OutOfMeans);
+        ledger.check(status, true);
+    }
+}
+
+#[test]
+fn s24_native_key_without_doubt_has_no_horizon() {
+    let mut ledger = Ledger::new(native_key(None));
+    let permit = ledger.permit();
+    ledger.acted(&permit, not_sent());
+    ledger.pass(5000 * SECOND);
+    assert_eq!(ledger.permit().send_within, 54 * SECOND);
+}
+
+#[test]
+fn s24_lookup_found_is_done_and_marked() {
+    let mut ledger = Ledger::new(lookup());
+    ledger.lapse();
+    ledger.check(Status::Pending, true);
+    let Verdict::Wait(wait) = ledger.claim() else { panic!("no wait") };
+    assert_eq!(wait.cause, WaitCause::LookupDue);
+    ledger.looked_up(Finding::Found(answer("a")));
+    ledger.check(Status::Done, false);
+    assert_eq!(ledger.record().source, Some(Source::Lookup));
+    assert_eq!(replayed(ledger.claim()), "a");
+}
+
+/// When a "not there" begins to count: send-by, in_flight_max, lag, and the millisecond of ledger time's grain.
+fn counts_from(ledger: &Ledger) -> Timestamp {
+    ledger.moment.now + 54 * SECOND + 60 * SECOND + 5 * SECOND + MILLISECOND
+}
+
+#[test]
+fn s24_not_found_counts_only_when_nothing_can_arrive_any_more() {
+    let mut ledger = Ledger::new(lookup());
+    let counts_from = counts_from(&ledger);
+    ledger.lapse();
+    ledger.looked_up(Finding::NotFound);
+    ledger.check(Status::Pending, true);
+    assert_eq!(ledger.record().due_at, Some(counts_from), "asks again when it would count");
+    ledger.moment.now = counts_from.minus(MILLISECOND);
+    assert!(matches!(ledger.ask(), Verdict::Wait(_)));
+    ledger.moment.now = counts_from;
+    ledger.looked_up(Finding::NotFound);
+    ledger.check(Status::Retryable, false);
+    assert_eq!(ledger.permit().attempt, 2);
+}
+
+#[test]
+fn s24_what_counts_is_when_the_lookup_began() {
+    let mut ledger = Ledger::new(lookup());
+    let counts_from = counts_from(&ledger);
+    ledger.lapse();
+    let early = permit_in(ledger.ask());
+    ledger.moment.now = counts_from;
+    ledger.settle(&early, twicesafe_core::Report::Lookup(Finding::NotFound));
+    ledger.check(Status::Pending, true);
+}
+
+#[test]
+fn s24_a_silent_lookup_is_repeated_until_its_time_is_over() {
+    let mut ledger = Ledger::new(lookup());
+    ledger.lapse();
+    ledger.looked_up(silent());
+    ledger.check(Status::Pending, true);
+    permit_in(ledger.ask());
+    ledger.pass(60 * SECOND);
+    assert!(changed(ledger.expire()), "a lookup not heard of again is silent too");
+    ledger.check(Status::Pending, true);
+    ledger.pass(540 * SECOND);
+    ledger.expire();
+    ledger.check(Status::Review, true);
+    assert_eq!(ledger.last_event(), Event::OutOfMeans);
+}
+
+#[test]
+fn s24_nothing_is_looked_up_that_is_not_in_doubt() {
+    let mut ledger = Ledger::new(lookup());
+    let permit = ledger.permit();
+    assert!(matches!(ledger.ask(), Verdict::Wait(_)));
+    ledger.acted(&permit, not_sent());
+    check_refused(ledger.ask(), Refusal::WrongStatus(Status::Retryable));
+}
+
+#[test]
+fn s26_a_person_says_that_it_happened() {
+    let mut ledger = Ledger::new(Recovery::Person);
+    ledger.lapse();
+    ledger.resolve(Resolution::Happened(answer("a")));
+    ledger.check(Status::Done, false);
+    assert_eq!(ledger.record().source, Some(Source::Person));
+    assert_eq!(replayed(ledger.claim()), "a");
+}
+
+#[test]
+fn s26_a_person_cannot_say_that_it_did_not_while_it_could_still_arrive() {
+    let mut ledger = Ledger::new(Recovery::Person);
+    let permit = ledger.permit();
+    ledger.acted(&permit, unknown());
+    // Sent at this very millisecond's end, it arrives as late as in the millisecond 60 s later.
+    let quiet_at = ledger.moment.now + 60 * SECOND + MILLISECOND;
+    ledger.pass(60 * SECOND);
+    check_refused(ledger.resolve(Resolution::DidNotHappen), Refusal::TooEarly(quiet_at));
+    ledger.pass(MILLISECOND);
+    ledger.resolve(Resolution::DidNotHappen);
+    ledger.check(Status::Retryable, false);
+    assert_eq!(ledger.permit().attempt, 1);
+}
+
+#[test]
+fn s26_what_a_person_gives_up_stays_in_doubt() {
+    let mut ledger = Ledger::new(Recovery::Person);
+    ledger.lapse();
+    ledger.resolve(Resolution::GiveUp);
+    ledger.check(Status::Failed, true);
+    check_refused(ledger.claim(), Refusal::GivenUp);
+    check_refused(ledger.claim_with("other"), Refusal::Mismatch);
+}
+
+#[test]
+fn s43_an_unknown_key_is_doubtful_while_the_ledger_recovers() {
+    let lookup_too = native_key(Some(Lookup::default()));
+    for (recovery, status) in
+        [(Recovery::Person, Status::Review), (lookup(), Status::Pending), (lookup_too, Status::Pending)]
+    {
+        let mut ledger = Ledger::agreed(Policy::new(recovery));
+        ledger.moment.recovering_since = Some(ledger.moment.now.minus(900 * SECOND));
+        assert!(!matches!(ledger.claim(), Verdict::Proceed(_)));
+        ledger.check(status, true);
+        assert_eq!(ledger.journal[0].event, Event::Recovering);
+    }
+}
+
+#[test]
+fn s43_repeat_and_a_fresh_enough_native_key_go_on_while_the_ledger_recovers() {
+    for (recovery, doubt) in [(Recovery::Repeat, false), (native_key(None), true)] {
+        let mut ledger = Ledger::new(recovery);
+        ledger.moment.recovering_since = Some(ledger.moment.now.minus(60 * SECOND));
+        assert_eq!(ledger.permit().doubt, doubt);
+    }
+}

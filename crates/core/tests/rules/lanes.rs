@@ -1,0 +1,131 @@
+//! One entity is touched by one intent at a time: S15.
+
+use twicesafe_core::journal::Event;
+use twicesafe_core::{
+    Alert, IntentId, Lane, LaneName, OnReview, Policy, Recovery, Refusal, Resolution, Status, Verdict,
+    VersionMeans, Wait, WaitCause, Waiting,
+};
+
+use super::ledger::*;
+
+const ME: IntentId = IntentId::new(1);
+const OTHER: IntentId = IntentId::new(2);
+
+fn lane(policy: Policy) -> Ledger {
+    Ledger::agreed(policy).in_lane(Lane::untouched(ME), Some(5))
+}
+
+fn holder(ledger: &Ledger) -> Option<IntentId> {
+    ledger.lane.as_ref().unwrap().holder
+}
+
+fn check_waits(ledger: &mut Ledger) {
+    let wait = Wait { until: ledger.moment.now, cause: WaitCause::Lane(Some(OTHER)) };
+    assert_eq!(ledger.claim(), Verdict::Wait(wait));
+}
+
+#[test]
+fn s15_a_lane_is_held_by_pending_and_by_doubt() {
+    let mut ledger = lane(Policy::new(Recovery::Repeat));
+    ledger.lapse();
+    ledger.check(Status::Retryable, true);
+    assert_eq!(holder(&ledger), Some(ME));
+    ledger.pass(60 * SECOND);
+    let permit = ledger.permit();
+    ledger.acted(&permit, answered("a"));
+    assert_eq!(holder(&ledger), None);
+    assert_eq!(ledger.lane.unwrap().applied, Some(5));
+}
+
+#[test]
+fn s15_backoff_without_doubt_frees_the_lane() {
+    let mut ledger = lane(Policy::default());
+    let permit = ledger.permit();
+    assert_eq!(holder(&ledger), Some(ME));
+    ledger.acted(&permit, not_sent());
+    assert_eq!(holder(&ledger), None);
+}
+
+#[test]
+fn s15_review_blocks_or_passes() {
+    for (on_review, held) in [(OnReview::Block, Some(ME)), (OnReview::Pass, None)] {
+        let mut ledger = lane(Policy { on_review, ..Policy::default() });
+        ledger.lapse();
+        assert_eq!(holder(&ledger), held);
+        let blocks = held.map(|_| LaneName::new("contact:881").unwrap());
+        ledger.alerts.clear();
+        let mut ledger = lane(Policy { on_review, ..Policy::default() });
+        let permit = ledger.permit();
+        ledger.acted(&permit, unknown());
+        assert_eq!(ledger.alerts, [Alert::Review { blocks }]);
+    }
+}
+
+#[test]
+fn s15_who_finds_the_lane_taken_waits() {
+    let mut ledger = lane(Policy::default());
+    ledger.lane.as_mut().unwrap().holder = Some(OTHER);
+    check_waits(&mut ledger);
+    assert_eq!(ledger.last_event(), Event::Queued);
+    ledger.lane.as_mut().unwrap().holder = None;
+    ledger.permit();
+}
+
+#[test]
+fn s15_an_older_snapshot_is_superseded() {
+    let mut ledger = lane(Policy { version_means: VersionMeans::Snapshot, ..Policy::default() });
+    ledger.lane.as_mut().unwrap().applied = Some(6);
+    check_refused(ledger.claim(), Refusal::Superseded);
+    ledger.check(Status::Superseded, false);
+}
+
+#[test]
+fn s15_order_delivers_a_late_one_marked_late_and_equal_versions_as_they_come() {
+    for (applied, late) in [(6, true), (5, false), (4, false)] {
+        let mut ledger = lane(Policy::default());
+        ledger.lane.as_mut().unwrap().applied = Some(applied);
+        assert_eq!(ledger.permit().late, late);
+    }
+}
+
+#[test]
+fn s15_order_sorts_what_waits_as_long_as_its_place_is_kept() {
+    let mut ledger = lane(Policy::default());
+    let until = ledger.moment.now + SECOND;
+    ledger.lane.as_mut().unwrap().first_waiting = Some(Waiting { version: Some(4), intent: OTHER, until });
+    check_waits(&mut ledger);
+    ledger.pass(SECOND);
+    ledger.permit();
+}
+
+#[test]
+fn s15_a_repeatable_attempt_in_a_lane_waits_until_the_one_before_cannot_arrive() {
+    let mut ledger = lane(Policy::new(Recovery::Repeat));
+    let permit = ledger.permit();
+    ledger.acted(&permit, unknown());
+    assert_eq!(ledger.record().due_at, Some(ledger.moment.now + 60 * SECOND + MILLISECOND));
+}
+
+#[test]
+fn s15_a_decision_that_frees_the_lane_waits_until_nothing_can_arrive() {
+    let mut ledger = lane(Policy::default());
+    let permit = ledger.permit();
+    ledger.acted(&permit, unknown());
+    let quiet_at = ledger.moment.now + 60 * SECOND + MILLISECOND;
+    check_refused(ledger.resolve(Resolution::GiveUp), Refusal::TooEarly(quiet_at));
+    assert_eq!(holder(&ledger), Some(ME));
+    ledger.moment.now = quiet_at;
+    ledger.resolve(Resolution::GiveUp);
+    assert_eq!(holder(&ledger), None);
+    assert_eq!(ledger.lane.unwrap().applied, Some(5), "it may have been applied");
+}
+
+#[test]
+fn s43_who_is_in_doubt_from_the_start_takes_no_lane_away() {
+    let mut ledger = Ledger::new(lookup()).in_lane(Lane::untouched(ME), None);
+    ledger.lane.as_mut().unwrap().holder = Some(OTHER);
+    ledger.moment.recovering_since = Some(ledger.moment.now);
+    ledger.claim();
+    ledger.check(Status::Pending, true);
+    assert_eq!(holder(&ledger), Some(OTHER));
+}

@@ -1,0 +1,10 @@
+//! The rules as scenarios: each test reads like the rule it checks and cites it.
+
+mod approval;
+mod claiming;
+mod doubt;
+mod keeping;
+mod lanes;
+mod ledger;
+mod outcomes;
+mod repeating;
