@@ -96,8 +96,6 @@ struct Last {
 pub(crate) struct Reading {
     pub(crate) now: Timestamp,
     paused_at: Option<Timestamp>,
-    /// The clock was just found to have jumped by that many milliseconds.
-    pub(crate) jumped_millis: Option<i64>,
 }
 
 impl LedgerTime {
@@ -119,14 +117,17 @@ impl LedgerTime {
         let ledger = Timestamp::from_millis(system_millis).max(last.ledger + passed).max(recorded);
         let paused_at = if jumped_millis.is_some() { Some(ledger) } else { last.paused_at };
         *last = Last { system_millis, monotonic, ledger, paused_at };
-        Reading { now: ledger, paused_at, jumped_millis }
+        if let Some(millis) = jumped_millis {
+            tracing::warn!(code = "TS0048", millis, "the clock jumped; nothing expires for one lease");
+        }
+        Reading { now: ledger, paused_at }
     }
 }
 
 impl Reading {
     /// A reading of a clock that is trusted.
     pub(crate) fn trusted(now: Timestamp) -> Self {
-        Self { now, paused_at: None, jumped_millis: None }
+        Self { now, paused_at: None }
     }
 
     /// The moment of a decision about an intent with that policy.
@@ -181,6 +182,6 @@ mod tests {
     fn s10_a_small_correction_is_no_jump() {
         let (clock, time) = setup();
         clock.jump(20_000);
-        assert_eq!(time.read(Timestamp::default()).jumped_millis, None);
+        assert_eq!(time.read(Timestamp::default()).paused_at, None);
     }
 }

@@ -266,6 +266,17 @@ pub(crate) fn put_detail(record: &mut Record, text: &str) -> Result<Option<Body>
     body_not_kept(detail.body_not_kept)
 }
 
+/// What is left of a body that was too large to keep, as text: its length and its hash.
+pub(crate) fn not_kept_text(answer: &Answer) -> Option<String> {
+    not_kept(answer).map(|(bytes, digest)| format!("{bytes} {digest}"))
+}
+
+pub(crate) fn parse_not_kept(text: &str) -> Result<Body, StoreError> {
+    let parts =
+        text.split_once(' ').and_then(|(bytes, digest)| Some((bytes.parse().ok()?, digest.to_owned())));
+    body_not_kept(parts)?.ok_or_else(|| damaged("what is left of a body cannot be read"))
+}
+
 fn not_kept(answer: &Answer) -> Option<(u64, String)> {
     match &answer.body {
         Body::NotKept { bytes, digest } => Some((*bytes, hex(digest))),

@@ -110,7 +110,6 @@ impl Memory {
                     state.keep_until.insert(id, after.record.keep_until());
                 }
                 if after.record.tombstone {
-                    state.requests.remove(&id);
                     state.earlier.remove(&id);
                 }
                 state.intents.insert(id, after.clone());
@@ -121,6 +120,9 @@ impl Memory {
                 state.journals.remove(&id);
                 state.by_hash.retain(|_, there| *there != id);
             }
+        }
+        if change.drops_request() {
+            state.requests.remove(&id);
         }
         if let Some(request) = change.request {
             state.requests.insert(id, request);
@@ -207,7 +209,10 @@ impl Memory {
     }
 
     pub(crate) fn keep_until(&self, until: Vec<(IntentId, Timestamp)>) {
-        self.state().keep_until.extend(until);
+        let mut state = self.state();
+        for (id, until) in until {
+            state.keep_until.entry(id).and_modify(|known| *known = until);
+        }
     }
 
     pub(crate) fn journal(&self, id: IntentId) -> Vec<JournalRow> {

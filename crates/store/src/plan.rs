@@ -5,8 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use twicesafe_core::journal::{self, Digest, Entry, Head};
 use twicesafe_core::{
-    Action, After, Alert, Command, IntentId, Lane, Moment, Name, Notice, Record, Salt, Status, Timestamp,
-    Transition, Verdict, decide,
+    Action, After, Alert, Command, IntentId, Lane, Moment, Name, Notice, Record, Refusal, Salt, Status,
+    Timestamp, Transition, Verdict, decide,
 };
 
 use crate::tally::Tally;
@@ -78,6 +78,14 @@ pub struct Applied {
     pub at: Timestamp,
 }
 
+impl Applied {
+    /// What is said of an intent that is not there, or not there any more.
+    fn nobody(at: Timestamp) -> Self {
+        let verdict = Verdict::Refuse(Refusal::NoSuchIntent);
+        Self { verdict, stored: None, alerts: Vec::new(), notices: Vec::new(), at }
+    }
+}
+
 /// One row of the journal.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JournalRow {
@@ -116,6 +124,10 @@ pub(crate) fn plan(
     order: &Order,
     moment: &Moment,
 ) -> Planned {
+    if found.is_none() && matches!(order.target, Target::Id(_)) {
+        // Whoever knows a number means an intent that was there; a claim must not make another one of it.
+        return Planned { change: None, applied: Applied::nobody(moment.now) };
+    }
     let record = found.map(|stored| &stored.record);
     let Transition { after, lane, entries, alerts, notices, verdict } =
         decide(record, lane, &order.command, moment);
@@ -227,6 +239,16 @@ impl Change {
         let (before, after) = (self.before.as_ref()?, self.after.as_ref()?);
         let over = before.record.generation != after.record.generation;
         Some(before).filter(|before| over && before.record.answer.is_some() && !before.record.tombstone)
+    }
+
+    /// A request belongs to its generation: what was asked for before must not be sent for what is asked for now (S31).
+    pub(crate) fn drops_request(&self) -> bool {
+        match (&self.before, &self.after) {
+            (Some(before), Some(after)) => {
+                before.record.generation != after.record.generation || after.record.tombstone
+            }
+            (before, _) => before.is_some(),
+        }
     }
 
     /// Adds what this change means to the counts.

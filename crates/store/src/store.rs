@@ -64,14 +64,22 @@ impl Store {
     /// Applies commands: each is decided and written atomically, and none takes another one with it. Those about the
     /// same intent are applied in the order given.
     pub async fn apply(&self, orders: Vec<Order>) -> Vec<Result<Applied, StoreError>> {
-        futures_util::future::join_all(orders.into_iter().map(|order| self.apply_one(order))).await
+        let results: Vec<_> = match &self.0.backend {
+            Backend::Memory(memory) => orders.iter().map(|order| Ok(memory.apply(order))).collect(),
+            Backend::Sqlite(sqlite) => sqlite.submit_all(orders).await,
+            Backend::Postgres(postgres) => {
+                futures_util::future::join_all(orders.into_iter().map(|order| postgres.submit(order))).await
+            }
+        };
+        results.iter().flatten().for_each(|applied| self.0.watchers.announce(applied));
+        results
     }
 
     /// Applies one command. It shares its transaction with others that come at the same time.
     pub async fn apply_one(&self, order: Order) -> Result<Applied, StoreError> {
         let applied = match &self.0.backend {
             Backend::Memory(memory) => memory.apply(&order),
-            Backend::Sqlite(sqlite) => sqlite.submit(order)?.answer().await?,
+            Backend::Sqlite(sqlite) => sqlite.submit(order, true)?.answer().await?,
             Backend::Postgres(postgres) => postgres.submit(order).await?,
         };
         self.0.watchers.announce(&applied);
@@ -304,6 +312,16 @@ impl Store {
     /// Waits until an intent has another version than the known one. Bound it with a timeout.
     pub async fn changed(&self, id: IntentId, known: i64) {
         let mut watcher = self.0.watchers.watch(id, known);
+        // It may have changed before anybody watched: nobody would say so again.
+        let version = match &self.0.backend {
+            Backend::Memory(memory) => Some(memory.by_id(id).map_or(i64::MAX, |stored| stored.version)),
+            Backend::Sqlite(sqlite) => sqlite.readers.versions(&[id]).ok().map(|versions| versions[0].1),
+            // Whoever looks for others asks for every version each time.
+            Backend::Postgres(_) => None,
+        };
+        if let Some(version) = version {
+            self.0.watchers.announce_version(id, version);
+        }
         self.look_for_others();
         watcher.changed(known).await;
     }

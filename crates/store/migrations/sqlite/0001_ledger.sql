@@ -67,7 +67,8 @@ CREATE TABLE earlier_answer (
     status          TEXT NOT NULL,
     external_id     TEXT,
     head            TEXT NOT NULL,
-    body            BLOB,
+    body            BLOB,                       -- empty when it was too large to keep
+    not_kept        TEXT,                       -- then its length and hash
     PRIMARY KEY (intent, generation)
 );
 

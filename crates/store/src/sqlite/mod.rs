@@ -67,11 +67,14 @@ pub(crate) struct Sqlite {
 impl Sqlite {
     pub(crate) fn open(path: &Path, options: &Options) -> Result<Self, StoreError> {
         let clock: Arc<dyn Clock> = options.clock.clone();
-        let (connection, hash_key) = open::writable(path, options)?;
+        let (connection, known) = open::writable(path, options)?;
+        let time = LedgerTime::new(clock);
+        // Also after a restart, and if the clock was set back meanwhile (S10).
+        time.read(known.last_at);
         let shared = Arc::new(Shared {
             path: path.to_owned(),
-            hasher: NameHasher::new(hash_key),
-            time: LedgerTime::new(clock),
+            hasher: NameHasher::new(known.hash_key),
+            time,
             policies: Policies::default(),
             dice: Dice::new(),
             batch_max: options.batch_max.max(1),
@@ -87,10 +90,32 @@ impl Sqlite {
         Ok(Self { shared, queue: Some(queue), writer: Some(writer), readers })
     }
 
-    /// Queues a command; its answer comes when it is on disk. A claim that needs no write is answered at once.
-    pub(crate) fn submit(&self, mut order: Order) -> Result<Submitted, StoreError> {
+    /// Queues commands in their order, and waits for all their answers.
+    pub(crate) async fn submit_all(&self, orders: Vec<Order>) -> Vec<Result<Applied, StoreError>> {
+        let mut queued = false;
+        let mut submitted = Vec::with_capacity(orders.len());
+        for order in orders {
+            // A look would not see what those before it are about to do.
+            let one = self.submit(order, !queued);
+            queued |= matches!(one, Ok(Submitted::Queued(_)));
+            submitted.push(one);
+        }
+        let mut results = Vec::with_capacity(submitted.len());
+        for one in submitted {
+            results.push(match one {
+                Ok(one) => one.answer().await,
+                Err(error) => Err(error),
+            });
+        }
+        results
+    }
+
+    /// Queues a command; its answer comes when it is on disk. A claim that needs no write is answered at once, if the
+    /// sender lets it be looked up.
+    pub(crate) fn submit(&self, mut order: Order, may_look: bool) -> Result<Submitted, StoreError> {
         if let (Action::Claim(_), Target::Name(name), None) =
             (&order.command.action, &order.target, &order.believed)
+            && may_look
             && let Some(stored) = self.readers.by_hash(&self.shared.hasher.hash(name))?
         {
             let stored = Arc::new(stored);

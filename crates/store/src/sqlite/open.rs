@@ -4,6 +4,7 @@ use std::path::Path;
 
 use rusqlite::config::DbConfig;
 use rusqlite::{CachedStatement, Connection, ErrorCode, OpenFlags, TransactionBehavior};
+use twicesafe_core::Timestamp;
 
 use super::BUSY_MAX;
 use crate::Options;
@@ -16,8 +17,14 @@ const MIGRATIONS: &[&str] = &[include_str!("../../migrations/sqlite/0001_ledger.
 const STATEMENTS_MAX: usize = 64;
 const MAPPED_BYTES_MAX: i64 = 1 << 30;
 
-/// Opens the file for the writer, makes or migrates it, and returns the key of its hashes.
-pub(super) fn writable(path: &Path, options: &Options) -> Result<(Connection, [u8; 32]), StoreError> {
+/// What a ledger knows of itself.
+pub(super) struct Known {
+    pub(super) hash_key: [u8; 32],
+    pub(super) last_at: Timestamp,
+}
+
+/// Opens the file for the writer, and makes or migrates it.
+pub(super) fn writable(path: &Path, options: &Options) -> Result<(Connection, Known), StoreError> {
     check_file_system(path)?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
@@ -36,8 +43,8 @@ pub(super) fn writable(path: &Path, options: &Options) -> Result<(Connection, [u
     if let Some(bytes_max) = options.bytes_max {
         pragma(&connection, "max_page_count", i64::try_from(bytes_max).unwrap_or(i64::MAX) / PAGE_BYTES)?;
     }
-    let hash_key = migrate(&mut connection, options)?;
-    Ok((connection, hash_key))
+    let known = migrate(&mut connection, options)?;
+    Ok((connection, known))
 }
 
 /// Opens the file for reading only.
@@ -71,14 +78,15 @@ fn pragma(connection: &Connection, name: &str, value: impl rusqlite::ToSql) -> R
 
 fn check_ours(connection: &Connection, path: &Path) -> Result<(), StoreError> {
     let not_ours = || StoreError::NotOurs(path.display().to_string());
-    let application_id: i64 = connection
-        .pragma_query_value(None, "application_id", |row| row.get(0))
+    // In one statement: another process may be making the ledger right now, and half of one looks like another program's.
+    let question = "SELECT application_id, (SELECT count(*) FROM sqlite_schema) FROM pragma_application_id";
+    let answer: (i64, i64) = connection
+        .query_row(question, [], |row| Ok((row.get(0)?, row.get(1)?)))
         .map_err(|error| match error_code(&error) {
             Some(ErrorCode::NotADatabase) => not_ours(),
             _ => from_sqlite(error),
         })?;
-    let tables: i64 = ran(connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)))?;
-    match (application_id, tables) {
+    match answer {
         (APPLICATION_ID, _) | (0, 0) => Ok(()),
         _ => Err(not_ours()),
     }
@@ -86,7 +94,7 @@ fn check_ours(connection: &Connection, path: &Path) -> Result<(), StoreError> {
 
 /// Brings the schema up to date. Safe when several processes start at once: the first takes the lock, the others find
 /// nothing left to do.
-fn migrate(connection: &mut Connection, options: &Options) -> Result<[u8; 32], StoreError> {
+fn migrate(connection: &mut Connection, options: &Options) -> Result<Known, StoreError> {
     let known = MIGRATIONS.len() as i64;
     let transaction = ran(connection.transaction_with_behavior(TransactionBehavior::Immediate))?;
     let found: i64 = ran(transaction.pragma_query_value(None, "user_version", |row| row.get(0)))?;
@@ -108,9 +116,11 @@ fn migrate(connection: &mut Connection, options: &Options) -> Result<[u8; 32], S
     }
     // Also tells at once whether the file can be written, not only when the first claim comes.
     ran(transaction.execute("UPDATE ledger SET last_intent = last_intent", []))?;
-    let key = ran(transaction.query_row("SELECT hash_key FROM ledger", [], |row| row.get(0)))?;
+    let ledger = ran(transaction.query_row("SELECT hash_key, last_at FROM ledger", [], |row| {
+        Ok(Known { hash_key: row.get(0)?, last_at: Timestamp::from_millis(row.get(1)?) })
+    }))?;
     ran(transaction.commit())?;
-    Ok(key)
+    Ok(ledger)
 }
 
 /// SQLite's locks and shared memory do not work over a network (S42).

@@ -192,7 +192,8 @@ impl Readers {
         let connection = self.connection();
         let statement = prepared(
             &connection,
-            "SELECT generation, status, external_id, head, body FROM earlier_answer WHERE intent = ?1 ORDER BY generation",
+            "SELECT generation, status, external_id, head, body, not_kept FROM earlier_answer
+             WHERE intent = ?1 ORDER BY generation",
         )?;
         all(statement, [id.number()], |row| {
             Ok(EarlierAnswer {
@@ -201,7 +202,10 @@ impl Readers {
                 answer: Answer {
                     external_id: text(row, 2)?.and_then(ExternalId::new),
                     head: text(row, 3)?.unwrap_or_default().into(),
-                    body: Body::Kept(get::<Option<Vec<u8>>>(row, 4)?.unwrap_or_default().into()),
+                    body: match text(row, 5)? {
+                        Some(not_kept) => codec::parse_not_kept(not_kept)?,
+                        None => Body::Kept(get::<Option<Vec<u8>>>(row, 4)?.unwrap_or_default().into()),
+                    },
                 },
             })
         })

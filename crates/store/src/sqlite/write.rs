@@ -44,6 +44,9 @@ pub(super) fn change(
     {
         lane(connection, place.lane.as_str(), lane_after)?;
     }
+    if change.drops_request() {
+        ran(prepared(connection, "DELETE FROM request WHERE intent = ?1")?.execute([id]))?;
+    }
     if let (Some(body), Some(after)) = (&change.request, &change.after) {
         let mut statement = prepared(
             connection,
@@ -181,17 +184,17 @@ fn answers(connection: &Connection, id: i64, change: &Change) -> Result<(), Stor
     if let Some(before) = change.archived() {
         let mut statement = prepared(
             connection,
-            "INSERT OR REPLACE INTO earlier_answer (intent, generation, status, external_id, head, body)
-             SELECT i.id, i.generation_before, i.status_before, i.external_id_before, a.head, a.body
-             FROM (SELECT ?1 AS id, ?2 AS generation_before, ?3 AS status_before, ?4 AS external_id_before) i
-             JOIN answer a ON a.intent = i.id",
+            "INSERT OR REPLACE INTO earlier_answer (intent, generation, status, external_id, head, body, not_kept)
+             SELECT intent, ?2, ?3, ?4, head, body, ?5 FROM answer WHERE intent = ?1",
         )?;
-        let external_id = before.record.answer.as_ref().and_then(|answer| answer.external_id.as_ref());
+        let answer = before.record.answer.as_ref();
+        let external_id = answer.and_then(|answer| answer.external_id.as_ref());
         ran(statement.execute(params![
             id,
             before.record.generation,
             before.record.status.as_str(),
-            external_id.map(|id| id.as_str())
+            external_id.map(|id| id.as_str()),
+            answer.and_then(codec::not_kept_text),
         ]))?;
     }
     if change.answer_changes() {
@@ -210,7 +213,6 @@ fn answers(connection: &Connection, id: i64, change: &Change) -> Result<(), Stor
     }
     let was_buried = change.before.as_ref().is_some_and(|before| before.record.tombstone);
     if !was_buried && change.after.as_ref().is_some_and(|after| after.record.tombstone) {
-        ran(prepared(connection, "DELETE FROM request WHERE intent = ?1")?.execute([id]))?;
         ran(prepared(connection, "DELETE FROM earlier_answer WHERE intent = ?1")?.execute([id]))?;
     }
     Ok(())

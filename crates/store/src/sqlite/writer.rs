@@ -129,9 +129,9 @@ impl Writer {
         let mut results = Vec::with_capacity(orders.len());
         for order in orders {
             match session.apply(order) {
-                Err(error @ StoreError::Damaged(_)) => results.push(Err(error)),
-                Err(error) => return Err(error),
                 Ok(applied) => results.push(Ok(applied)),
+                Err(error @ StoreError::Damaged(_)) if !session.half_written => results.push(Err(error)),
+                Err(error) => return Err(error),
             }
         }
         session.finish(read_only)?;
@@ -163,6 +163,8 @@ struct Session<'a> {
     last_intent: i64,
     tally: Tally,
     wrote: bool,
+    /// Part of a command may have been written: only going back puts that right.
+    half_written: bool,
 }
 
 impl<'a> Session<'a> {
@@ -172,9 +174,6 @@ impl<'a> Session<'a> {
         let (last_at, last_intent, recovering_since): (i64, i64, Option<i64>) =
             ran(statement.query_row([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))))?;
         let reading = shared.time.read(Timestamp::from_millis(last_at));
-        if let Some(millis) = reading.jumped_millis {
-            tracing::warn!(code = "TS0048", millis, "the clock jumped; nothing expires for one lease");
-        }
         Ok(Self {
             connection,
             shared,
@@ -183,6 +182,7 @@ impl<'a> Session<'a> {
             last_intent,
             tally: Tally::default(),
             wrote: false,
+            half_written: false,
         })
     }
 
@@ -214,7 +214,10 @@ impl<'a> Session<'a> {
                 self.tally.verdict(self.reading.now, &applied.verdict);
                 return Ok(applied);
             };
-            match write::change(self.connection, &self.shared.policies, hash.as_ref(), &change)? {
+            self.half_written = true;
+            let written = write::change(self.connection, &self.shared.policies, hash.as_ref(), &change)?;
+            self.half_written = false;
+            match written {
                 Written::BeliefWasWrong => found = self.load(order, hash.as_ref())?,
                 Written::Yes => {
                     self.wrote = true;
