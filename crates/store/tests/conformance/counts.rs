@@ -1,0 +1,79 @@
+//! Counts are kept as things happen, and agree with a recount.
+
+use twicesafe_core::journal::Event;
+use twicesafe_core::{
+    Action, Answer, Ask, Finding, Outcome, Policy, Recipe, Recovery, Reset, Status, Timestamp,
+};
+use twicesafe_store::{Order, Statistics, Store};
+
+use crate::orders::{about, answered, claim, looked_up, settle};
+use crate::world::World;
+
+async fn counts(store: &Store) -> Statistics {
+    store.statistics(Timestamp::default(), Timestamp::NEVER).await.unwrap()
+}
+
+pub async fn standing_counts_follow_every_change(world: &World) {
+    let standing = async || {
+        let counts = counts(&world.other).await;
+        Status::ALL
+            .into_iter()
+            .filter(|status| counts.standing(*status) > 0)
+            .map(|status| (status, counts.standing(status)))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(standing().await, []);
+    let a = world.tell(claim("a", &Policy::default())).await;
+    let b = world.tell(claim("b", &Policy::default())).await;
+    assert_eq!(standing().await, [(Status::Pending, 2)]);
+    let a = world.tell(settle(&a, answered("a"))).await;
+    world.tell(settle(&b, Outcome::unknown("cut"))).await;
+    assert_eq!(standing().await, [(Status::Review, 1), (Status::Done, 1)]);
+    world.tell(about(&a, "ann", Action::Reset(Reset { generation: 1, reason: "again".into() }))).await;
+    assert_eq!(standing().await, [(Status::Ready, 1), (Status::Review, 1)]);
+}
+
+pub async fn events_are_counted_once(world: &World) {
+    let claiming = Order::from(claim("k", &Policy::default()));
+    let claimed = world.tell(claiming.clone()).await;
+    let settling = settle(&claimed, answered("once"));
+    for _ in 0..3 {
+        world.tell(settling.clone()).await;
+        world.tell(claiming.clone()).await;
+    }
+    let counts = counts(&world.store).await;
+    assert_eq!((counts.events(Event::Claimed), counts.events(Event::Answered)), (1, 1));
+    let later = world.store.now().await.unwrap() + std::time::Duration::from_secs(7200);
+    let nothing = world.store.statistics(later, Timestamp::NEVER).await.unwrap();
+    assert_eq!((nothing.events(Event::Claimed), nothing.standing(Status::Done)), (0, 1));
+}
+
+pub async fn replays_waits_and_mismatches_are_counted(world: &World) {
+    let claimed = world.tell(claim("k", &Policy::default())).await;
+    for _ in 0..3 {
+        world.tell(claim("k", &Policy::default())).await;
+    }
+    for _ in 0..2 {
+        world.tell(claim("k", &Policy::default()).with_input(&Recipe::raw(), b"other")).await;
+    }
+    world.tell(settle(&claimed, answered("once"))).await;
+    for _ in 0..5 {
+        world.tell(claim("k", &Policy::default())).await;
+    }
+    world.store.flush().await.unwrap();
+    world.store.flush().await.unwrap();
+    let counts = counts(&world.other).await;
+    assert_eq!((counts.replays(), counts.waits(), counts.mismatches()), (5, 3, 2));
+}
+
+pub async fn recoveries_are_counted_with_their_time(world: &World) {
+    let policy = world.policy(Recovery::Lookup(world.lookup()));
+    let claimed = world.tell(claim("k", &policy)).await;
+    let doubtful = world.tell(settle(&claimed, Outcome::unknown("cut"))).await;
+    world.pass(world.tick * 2).await;
+    let asking = world.tell(about(&doubtful, "sweep", Action::Ask(Ask))).await;
+    world.tell(looked_up(&asking, Finding::Found(Answer::of("there")))).await;
+    let (n, mean) = counts(&world.other).await.recoveries();
+    assert_eq!(n, 1);
+    assert!(mean.unwrap() >= world.tick * 2, "{mean:?}");
+}

@@ -1,0 +1,151 @@
+//! Ledgers changed by hand: noticed, and contained.
+
+use twicesafe_core::{Action, Answer, Code, Forget, Outcome, Policy, Reset, Status};
+use twicesafe_store::{JournalFault, Store};
+
+use crate::orders::{about, answered, claim, name, permit, settle};
+use crate::world::World;
+
+pub async fn a_row_that_cannot_be_read_does_not_take_its_batch_with_it(world: &World) {
+    let policy = Policy::default();
+    let mut orders = Vec::new();
+    for key in ["a", "b", "c"] {
+        let claimed = world.tell(claim(key, &policy)).await;
+        let mut order = settle(&claimed, answered("done"));
+        order.believed = None;
+        orders.push(order);
+    }
+    world.sql("UPDATE intent SET policy = 'broken' WHERE key = 'b'").await;
+    orders.extend([claim("b", &policy).into(), claim("new", &policy).into()]);
+    let told = world.store.apply(orders).await;
+    let codes: Vec<_> =
+        told.iter().map(|told| told.as_ref().map(drop).map_err(|error| error.code())).collect();
+    let damaged = Err(Code::LedgerDamaged);
+    assert_eq!(codes, [Ok(()), damaged, Ok(()), damaged, Ok(())]);
+    assert_eq!(world.other.find(&name("b")).await.unwrap_err().code(), Code::LedgerDamaged);
+    assert_eq!(world.other.find(&name("c")).await.unwrap().unwrap().record.status, Status::Done);
+}
+
+/// The journal already has the row that a report would write: the report fails, and none of it is written.
+pub async fn a_row_that_cannot_be_written_does_not_take_its_batch_with_it(world: &World) {
+    let policy = Policy::default();
+    let mut orders = Vec::new();
+    for key in ["a", "b", "c"] {
+        let claimed = world.tell(claim(key, &policy)).await;
+        orders.push(settle(&claimed, answered("done")));
+    }
+    let before = world.other.find(&name("b")).await.unwrap().unwrap();
+    let copy = "INSERT INTO journal (intent, number, at, actor, event, status, doubt, generation, fence, reason, hash)
+        SELECT intent, 2, at, actor, event, status, doubt, generation, fence, reason, hash
+        FROM journal WHERE intent = (SELECT id FROM intent WHERE key = 'b')";
+    world.sql(copy).await;
+    let told = world.store.apply(orders.clone()).await;
+    assert!(told[0].is_ok() && told[2].is_ok(), "{told:?}");
+    assert!(told[1].is_err(), "{told:?}");
+    assert_eq!(world.other.find(&name("b")).await.unwrap().unwrap(), before, "nothing is half written");
+    assert_eq!(world.other.find(&name("c")).await.unwrap().unwrap().record.status, Status::Done);
+
+    world
+        .sql("DELETE FROM journal WHERE number = 2 AND intent = (SELECT id FROM intent WHERE key = 'b')")
+        .await;
+    let settled = world.tell(orders.swap_remove(1)).await;
+    assert_eq!(settled.stored.unwrap().record.status, Status::Done);
+    super::audit(&world.other).await;
+}
+
+/// An intent with a journal of four rows, and what is wrong with it after a change by hand.
+async fn fault_after(world: &World, key: &str, change: &str) -> Option<JournalFault> {
+    let policy = Policy::default();
+    let claimed = world.tell(claim(key, &policy)).await;
+    let done = world.tell(settle(&claimed, answered("done"))).await;
+    let fresh =
+        world.tell(about(&done, "ann", Action::Reset(Reset { generation: 1, reason: "again".into() }))).await;
+    permit(&world.tell(claim(key, &policy)).await);
+    let intent = fresh.stored.unwrap().id.number();
+    world.sql(&change.replace("THIS", &intent.to_string())).await;
+    fault(&world.other, key).await
+}
+
+async fn fault(store: &Store, key: &str) -> Option<JournalFault> {
+    let stored = store.find(&name(key)).await.unwrap().unwrap();
+    store.verify_journal(&stored).await.unwrap()
+}
+
+pub async fn s40_a_changed_row_is_found(world: &World) {
+    let changes = [
+        "at = at + 1",
+        "actor = 'mallory'",
+        "event = 'not sent'",
+        "status = 'failed'",
+        "doubt = NOT doubt",
+        "generation = 7",
+        "fence = 7",
+        "reason = 'because'",
+        "digest = hash",
+        "digest = NULL",
+    ];
+    for (n, change) in changes.into_iter().enumerate() {
+        // A digest of another length is damage rather than a change.
+        let change = change.replace("digest = hash", "digest = (SELECT salt FROM intent WHERE id = THIS)");
+        let statement = format!("UPDATE journal SET {change} WHERE intent = THIS AND number = 2");
+        let fault = fault_after(world, &format!("k{n}"), &statement).await;
+        assert_eq!(fault.map(|fault| fault.number), Some(2), "{change}");
+    }
+    assert_eq!(fault_after(world, "untouched", "DELETE FROM journal WHERE intent = 4711").await, None);
+}
+
+pub async fn s40_a_deleted_row_is_found(world: &World) {
+    for number in 1..=3 {
+        let statement = format!("DELETE FROM journal WHERE intent = THIS AND number = {number}");
+        let fault = fault_after(world, &format!("k{number}"), &statement).await;
+        assert_eq!(fault, Some(JournalFault { number, what: "a row is missing" }));
+    }
+    let renumbered = "DELETE FROM journal WHERE intent = THIS AND number = 2;
+        UPDATE journal SET number = 2 WHERE intent = THIS AND number = 3;
+        UPDATE journal SET number = 3 WHERE intent = THIS AND number = 4";
+    assert_eq!(fault_after(world, "renumbered", renumbered).await.map(|fault| fault.number), Some(2));
+}
+
+pub async fn s40_a_cut_end_is_found(world: &World) {
+    for (from, key) in [(4, "last"), (2, "half"), (1, "all")] {
+        let statement = format!("DELETE FROM journal WHERE intent = THIS AND number >= {from}");
+        let fault = fault_after(world, key, &statement).await;
+        assert_eq!(fault, Some(JournalFault { number: from - 1, what: "the end does not fit the intent" }));
+    }
+}
+
+pub async fn s40_forgotten_text_is_nowhere(world: &World) {
+    let policy = Policy::default();
+    let order = claim("the secret key", &policy).with_request(b"the secret request");
+    let claimed = world.tell(order).await;
+    let answer = Answer { head: "the secret head".into(), ..Answer::of("the secret body") };
+    let done = world.tell(settle(&claimed, Outcome::Answered(answer.clone()))).await;
+    let fresh =
+        world.tell(about(&done, "ann", Action::Reset(Reset { generation: 1, reason: "again".into() }))).await;
+    let order = claim("the secret key", &policy).with_request(b"the secret request");
+    let claimed = world.tell(order).await;
+    let done = world.tell(settle(&claimed, Outcome::Answered(answer))).await;
+    let secrets = ["the secret".to_owned(), hex(b"the secret"), hex(&[7; 16])];
+    let before = world.dump().await;
+    assert!(secrets.iter().all(|secret| before.contains(secret)), "the test can see what is there");
+    world.tell(about(&done, "ann", Action::Forget(Forget { reason: "asked to".into() }))).await;
+    let after = world.dump().await;
+    for secret in &secrets {
+        assert!(!after.contains(secret), "{secret} is still there");
+    }
+    let intent = fresh.stored.unwrap().id;
+    let stored = world.other.find_id(intent).await.unwrap().unwrap();
+    assert_eq!(world.other.verify_journal(&stored).await.unwrap(), None, "its journal can still be verified");
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+pub async fn s1_uniqueness_is_a_constraint(world: &World) {
+    world.tell(claim("a", &Policy::default())).await;
+    world.tell(claim("b", &Policy::default())).await;
+    let merge = "UPDATE intent SET hash = (SELECT hash FROM intent WHERE key = 'a') WHERE key = 'b'";
+    let error = world.try_sql(merge).await.unwrap_err().to_lowercase();
+    assert!(error.contains("unique"), "{error}");
+}

@@ -1,0 +1,162 @@
+//! Lanes: one entity is touched by one intent at a time, and never by an older version (S15).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use twicesafe_core::{
+    Action, Answer, IntentId, OnReview, Outcome, Policy, Recovery, Refusal, Resolution, Resolve, Status,
+    Verdict, VersionMeans, WaitCause,
+};
+use twicesafe_store::Applied;
+
+use crate::orders::{about, answered, claim, permit, settle};
+use crate::world::World;
+
+fn id(applied: &Applied) -> IntentId {
+    applied.stored.as_ref().unwrap().id
+}
+
+/// The intent one waits for, if one waits for a lane.
+fn blocker(applied: &Applied) -> Option<IntentId> {
+    match &applied.verdict {
+        Verdict::Wait(wait) => match wait.cause {
+            WaitCause::Lane(by) => by,
+            other => panic!("waits for {other:?}, not for a lane"),
+        },
+        Verdict::Proceed(_) => None,
+        other => panic!("{other:?} was not expected"),
+    }
+}
+
+async fn claim_in_lane(world: &World, key: &str, policy: &Policy, version: Option<i64>) -> Applied {
+    world.tell(claim(key, policy).in_lane("contact:881", version)).await
+}
+
+pub async fn s15_one_at_a_time(world: &World) {
+    let policy = Policy::default();
+    let a = claim_in_lane(world, "a", &policy, None).await;
+    let b = claim_in_lane(world, "b", &policy, None).await;
+    assert_eq!(blocker(&b), Some(id(&a)));
+    permit(&world.tell(claim("c", &policy).in_lane("contact:882", None)).await);
+    permit(&world.tell(claim("d", &policy)).await);
+    world.tell(settle(&a, answered("a"))).await;
+    permit(&claim_in_lane(world, "b", &policy, None).await);
+}
+
+pub async fn s15_what_waits_is_sorted_by_version(world: &World) {
+    let policy = Policy::default();
+    let mut holder = claim_in_lane(world, "holder", &policy, Some(1)).await;
+    let arrivals = [("v9", Some(9)), ("v5", Some(5)), ("none", None), ("v-3", Some(-3)), ("v5 too", Some(5))];
+    for (key, version) in arrivals {
+        assert_eq!(blocker(&claim_in_lane(world, key, &policy, version).await), Some(id(&holder)), "{key}");
+    }
+    let in_order = [("none", None), ("v-3", Some(-3)), ("v5", Some(5)), ("v5 too", Some(5)), ("v9", Some(9))];
+    for (n, (key, version)) in in_order.into_iter().enumerate() {
+        world.tell(settle(&holder, answered("done"))).await;
+        for (later, version) in &in_order[n + 1..] {
+            let told = claim_in_lane(world, later, &policy, *version).await;
+            assert!(blocker(&told).is_some(), "{later} must not go before {key}");
+        }
+        holder = claim_in_lane(world, key, &policy, version).await;
+        permit(&holder);
+    }
+}
+
+pub async fn s15_a_place_lapses_unless_it_is_asked_for_again(world: &World) {
+    let policy = world.policy(Recovery::Person);
+    let long = Policy { lease: policy.lease * 3, act_max: policy.lease * 3, ..policy.clone() };
+    let holder = claim_in_lane(world, "holder", &long, Some(1)).await;
+    let gone = claim_in_lane(world, "gone", &policy, Some(2)).await;
+    assert_eq!(blocker(&gone), Some(id(&holder)));
+    let there = claim_in_lane(world, "there", &policy, Some(3)).await;
+    assert_eq!(blocker(&there), Some(id(&holder)));
+    world.pass(policy.lease - world.tick).await;
+    claim_in_lane(world, "there", &policy, Some(3)).await;
+    world.tell(settle(&holder, answered("done"))).await;
+    let last = claim_in_lane(world, "last", &policy, Some(4)).await;
+    assert_eq!(blocker(&last), Some(id(&gone)), "its place is still kept");
+    world.pass(world.tick * 2).await;
+    let last = claim_in_lane(world, "last", &policy, Some(4)).await;
+    assert_eq!(blocker(&last), Some(id(&there)), "the place of the one that went away has lapsed");
+    permit(&claim_in_lane(world, "there", &policy, Some(3)).await);
+}
+
+pub async fn s15_an_older_snapshot_is_superseded(world: &World) {
+    let policy = Policy { version_means: VersionMeans::Snapshot, ..Policy::default() };
+    let newer = claim_in_lane(world, "newer", &policy, Some(5)).await;
+    world.tell(settle(&newer, answered("v5"))).await;
+    let older = claim_in_lane(world, "older", &policy, Some(4)).await;
+    assert_eq!(older.verdict, Verdict::Refuse(Refusal::Superseded));
+    assert_eq!(older.stored.unwrap().record.status, Status::Superseded);
+    permit(&claim_in_lane(world, "equal", &policy, Some(5)).await);
+}
+
+pub async fn s15_a_late_one_is_marked(world: &World) {
+    let policy = Policy::default();
+    let newer = claim_in_lane(world, "newer", &policy, Some(5)).await;
+    assert!(!permit(&newer).late);
+    world.tell(settle(&newer, answered("v5"))).await;
+    let older = claim_in_lane(world, "older", &policy, Some(4)).await;
+    assert!(permit(&older).late);
+    world.tell(settle(&older, answered("v4"))).await;
+    assert!(permit(&claim_in_lane(world, "again", &policy, Some(4)).await).late, "v5 is still the newest");
+}
+
+pub async fn s15_doubt_holds_the_lane(world: &World) {
+    let native = Recovery::NativeKey { retention: Recovery::NATIVE_RETENTION_UNKNOWN, lookup: None };
+    let policy = world.policy(native);
+    let a = claim_in_lane(world, "a", &policy, None).await;
+    world.tell(settle(&a, Outcome::not_sent("no route"))).await;
+    let b = claim_in_lane(world, "b", &policy, None).await;
+    permit(&b);
+    let doubtful = world.tell(settle(&b, Outcome::unknown("cut"))).await;
+    assert_eq!(doubtful.stored.unwrap().record.status, Status::Retryable);
+    let c = claim_in_lane(world, "c", &policy, None).await;
+    assert_eq!(blocker(&c), Some(id(&b)), "backoff freed it, doubt does not");
+    let b = claim_in_lane(world, "b", &policy, None).await;
+    world.tell(settle(&b, answered("b"))).await;
+    permit(&claim_in_lane(world, "c", &policy, None).await);
+}
+
+pub async fn s15_a_review_blocks_or_lets_pass(world: &World) {
+    let policy = Policy::default();
+    let a = claim_in_lane(world, "a", &policy, None).await;
+    let review = world.tell(settle(&a, Outcome::unknown("cut"))).await;
+    assert_eq!(blocker(&claim_in_lane(world, "b", &policy, None).await), Some(id(&a)));
+    let resolution = Resolution::Happened(Answer::of("seen"));
+    let resolve = Resolve { about: permit(&a).fence, resolution, reason: "looked".into() };
+    world.tell(about(&review, "ann", Action::Resolve(resolve))).await;
+    let b = claim_in_lane(world, "b", &policy, None).await;
+    world.tell(settle(&b, answered("b"))).await;
+
+    let passing = Policy { on_review: OnReview::Pass, ..policy };
+    let c = claim_in_lane(world, "c", &passing, None).await;
+    world.tell(settle(&c, Outcome::unknown("cut"))).await;
+    permit(&claim_in_lane(world, "d", &passing, None).await);
+}
+
+pub async fn s15_many_callers_of_one_lane_take_turns(world: &World) {
+    let inside = Arc::new(AtomicUsize::new(0));
+    let turns = (0..12).map(|n| {
+        let store = if n % 2 == 0 { world.store.clone() } else { world.other.clone() };
+        let inside = inside.clone();
+        tokio::spawn(async move {
+            loop {
+                let order = claim(&format!("k{n}"), &Policy::default()).in_lane("lane", None);
+                let told = store.apply_one(order.into()).await.unwrap();
+                if let Verdict::Proceed(_) = told.verdict {
+                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "somebody else is there");
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                    store.apply_one(settle(&told, answered("done"))).await.unwrap();
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        })
+    });
+    let turns = futures_util::future::join_all(turns);
+    let ended = tokio::time::timeout(Duration::from_secs(30), turns).await.expect("everybody gets a turn");
+    ended.into_iter().for_each(Result::unwrap);
+}

@@ -1,0 +1,18 @@
+//! The conformance suite: one set of rules that every store must keep, and the faults it must survive.
+//!
+//! * `conformance`: rules, run against memory, SQLite, PostgreSQL and PostgreSQL behind PgBouncer;
+//! * `model`: random commands, compared with the bare rules of the core;
+//! * `processes`: several processes on one ledger, and processes that are killed;
+//! * `faults`: connections that are cut, a database that goes away, files that are not ours.
+//!
+//! `scripts/test` starts the databases this needs.
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "tests panic on surprise, and children talk to their parents through stdout"
+)]
+#![allow(unreachable_pub, missing_docs, reason = "nothing outside this binary sees these items")]
+
+mod conformance;
+mod orders;
+mod world;
