@@ -67,9 +67,7 @@ impl Store {
         let results: Vec<_> = match &self.0.backend {
             Backend::Memory(memory) => orders.iter().map(|order| Ok(memory.apply(order))).collect(),
             Backend::Sqlite(sqlite) => sqlite.submit_all(orders).await,
-            Backend::Postgres(postgres) => {
-                futures_util::future::join_all(orders.into_iter().map(|order| postgres.submit(order))).await
-            }
+            Backend::Postgres(postgres) => postgres.submit_all(orders).await,
         };
         results.iter().flatten().for_each(|applied| self.0.watchers.announce(applied));
         results

@@ -1,5 +1,80 @@
-//! Guarding an effect inside the caller's own transaction.
-/// g
-pub struct Guard;
-/// g
-pub struct Guarded;
+//! Guarding an effect inside the caller's own transaction: the act, where it is a write to the same database, and the
+//! record commit together or not at all.
+
+use std::sync::Arc;
+
+use tokio_postgres::Transaction;
+use tokio_postgres::types::Type;
+
+use super::Shared;
+use super::alone;
+use super::columns::get;
+use super::connect::Failure;
+use super::write::Manner;
+use crate::error::StoreError;
+use crate::plan::{Applied, Order};
+
+/// Applies commands inside transactions of the caller's own, on any connection to the ledger's database.
+///
+/// A name that is claimed this way is kept until the transaction ends: everybody else who claims it is told to wait. Keep
+/// such transactions short. After an error the transaction is as it was before, and can go on.
+#[derive(Clone)]
+pub struct Guard {
+    shared: Arc<Shared>,
+}
+
+impl Guard {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared }
+    }
+
+    /// Claims an intent. With a permit, act in this transaction, then [`settle`](Self::settle) in it, then commit.
+    pub async fn claim(&self, transaction: &Transaction<'_>, order: Order) -> Result<Applied, StoreError> {
+        self.apply(transaction, &order, true).await
+    }
+
+    /// Settles what was claimed in the same transaction.
+    pub async fn settle(&self, transaction: &Transaction<'_>, order: Order) -> Result<Applied, StoreError> {
+        self.apply(transaction, &order, false).await
+    }
+
+    async fn apply(
+        &self,
+        transaction: &Transaction<'_>,
+        order: &Order,
+        hold: bool,
+    ) -> Result<Applied, StoreError> {
+        let client = transaction.client();
+        let failed = |error: tokio_postgres::Error| Failure::from(error).into_error();
+        client.batch_execute("SAVEPOINT twicesafe").await.map_err(failed)?;
+        let (applied, end) = match self.inside(transaction, order, hold).await {
+            Ok(applied) => (Ok(applied), "RELEASE SAVEPOINT twicesafe"),
+            Err(failure) => {
+                (Err(failure.into_error()), "ROLLBACK TO SAVEPOINT twicesafe; RELEASE SAVEPOINT twicesafe")
+            }
+        };
+        client.batch_execute(end).await.map_err(failed)?;
+        applied
+    }
+
+    async fn inside(
+        &self,
+        transaction: &Transaction<'_>,
+        order: &Order,
+        hold: bool,
+    ) -> Result<Applied, Failure> {
+        let client = transaction.client();
+        let hash = self.shared.hash_of(order).filter(|_| hold);
+        if let Some(hash) = hash {
+            let sql = self.shared.within("SELECT @ledger_hold($1)");
+            let row = client.query_typed_one(&sql, &[(&alone::name_lock(&hash), Type::INT8)]).await?;
+            if !get::<bool>(&row, 0)? {
+                return Ok(alone::held(self.shared.now(client).await?));
+            }
+        }
+        // Nobody may have to wait for the caller to commit: the counts go where nobody else counts.
+        let slot = i64::MIN | i64::from_be_bytes(crate::random());
+        let manner = Manner { relaxed: false, slot };
+        alone::inside(client, &self.shared, order, &manner).await
+    }
+}

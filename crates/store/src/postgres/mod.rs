@@ -1,90 +1,298 @@
 //! The ledger in a PostgreSQL database shared by several machines.
+//!
+//! A few workers with a connection each share one queue; each takes whatever waits, decides it and writes it with one
+//! statement. Nothing depends on a session (no named statements, no settings, no LISTEN), so that it works behind PgBouncer
+//! in transaction mode. Versions tell when a belief was wrong, and every command may be applied again after a lost
+//! connection, because commands carry ids (S12).
 
+mod alone;
+mod columns;
+mod connect;
 pub(crate) mod guard;
+mod open;
+mod read;
+mod time;
+mod worker;
+mod write;
+
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use twicesafe_core::{IntentId, Name, Status, Timestamp};
+use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
+use tokio_postgres::Client;
+use tokio_postgres::types::Type;
+use twicesafe_core::{Action, IntentId, Name, Policy, Status, Timestamp, Verdict};
 
+use crate::clock::Reading;
+use crate::codec::Policies;
 use crate::error::StoreError;
-use crate::plan::{Applied, JournalRow, Order, Stored};
+use crate::plan::{Applied, JournalRow, Order, Stored, Target};
 use crate::query::{Cursor, EarlierAnswer, Path};
+use crate::tally::Tally;
+use crate::{Dice, NameHash, NameHasher, QUEUE_MAX};
+use connect::{Failure, Link};
+use read::Readers;
+use time::DatabaseTime;
+use worker::{Errand, Task, Worker};
+use write::Manner;
 
-pub(crate) struct Postgres;
+/// Connections that write.
+const CONNECTIONS: i64 = 4;
+/// Writers of all processes count in that many places, chosen by chance, so that they seldom wait for each other.
+const SLOTS: i64 = 64;
+
+/// What the parts of a PostgreSQL store share.
+pub(crate) struct Shared {
+    hasher: NameHasher,
+    policies: Policies,
+    dice: Dice,
+    time: DatabaseTime,
+    /// Counts of what needed no write; go along with the next one.
+    tally: Mutex<Tally>,
+    /// Where the tables are, quoted and with a dot.
+    schema: String,
+    apply_sql: String,
+    look_sql: String,
+}
+
+impl Shared {
+    /// A statement with the place of our tables put in for `@`.
+    fn within(&self, sql: &str) -> String {
+        sql.replace('@', &self.schema)
+    }
+
+    /// Of the name it is about, as far as it says. A claim always does.
+    fn hash_of(&self, order: &Order) -> Option<NameHash> {
+        match (&order.target, &order.command.action) {
+            (Target::Name(name), _) => Some(self.hasher.hash(name)),
+            (Target::Id(_), Action::Claim(claim)) => Some(self.hasher.hash(&claim.name)),
+            (Target::Id(_), _) => None,
+        }
+    }
+
+    fn policy_of<'a>(&self, found: Option<&'a Stored>, order: &'a Order) -> Option<&'a Policy> {
+        match (found, &order.command.action) {
+            (Some(stored), _) => Some(&stored.record.policy),
+            (None, Action::Claim(claim)) => Some(&claim.policy),
+            (None, _) => None,
+        }
+    }
+
+    /// The database's time, and since when records may be missing; asks the database if it has not said so lately.
+    async fn reading(&self, client: &Client) -> Result<(Reading, Option<Timestamp>), Failure> {
+        if let Some(reading) = self.time.read() {
+            return Ok(reading);
+        }
+        read::sample(client, self).await?;
+        self.time.read().ok_or_else(|| Failure::Lost("the database answers too slowly".into()))
+    }
+
+    async fn now(&self, client: &Client) -> Result<Timestamp, Failure> {
+        self.reading(client).await.map(|(reading, _)| reading.now)
+    }
+
+    fn count(&self, at: Timestamp, verdict: &Verdict) {
+        self.tally.lock().unwrap_or_else(PoisonError::into_inner).verdict(at, verdict);
+    }
+
+    fn take_tally(&self) -> Tally {
+        std::mem::take(&mut *self.tally.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// When the last sender goes, the workers end once the queue is empty.
+pub(crate) struct Postgres {
+    shared: Arc<Shared>,
+    queue: mpsc::Sender<Errand>,
+    readers: Readers,
+}
 
 impl Postgres {
-    pub(crate) async fn open(_url: &str) -> Result<Self, StoreError> {
-        Err(StoreError::Away("x".into()))
+    pub(crate) async fn open(url: &str) -> Result<Self, StoreError> {
+        let config = connect::config(url)?;
+        let link = Link::new(config.clone());
+        let shown = crate::Address::Postgres(url.to_owned()).to_string();
+        let client = link.client().await.map_err(Failure::into_error)?;
+        let opened = open::ledger(&client, &shown).await.map_err(Failure::into_error)?;
+        let time = DatabaseTime::default();
+        time.sample(opened.now, opened.recovering_since);
+        let shared = Arc::new(Shared {
+            hasher: NameHasher::new(opened.hash_key),
+            policies: Policies::default(),
+            dice: Dice::new(),
+            time,
+            tally: Mutex::default(),
+            apply_sql: write::apply_sql(&opened.schema),
+            look_sql: read::look_sql(&opened.schema),
+            schema: opened.schema,
+        });
+        let readers = Readers::new(shared.clone(), &config);
+        let (queue, errands) = mpsc::channel(QUEUE_MAX);
+        let errands = Arc::new(tokio::sync::Mutex::new(errands));
+        let first_slot = i64::from(shared.dice.roll());
+        let links = std::iter::once(link).chain(std::iter::repeat_with(|| Link::new(config.clone())));
+        for (number, link) in (0..CONNECTIONS).zip(links) {
+            let slot = (first_slot + number) % SLOTS;
+            tokio::spawn(Worker::new(shared.clone(), link, errands.clone(), slot).run());
+        }
+        Ok(Self { shared, queue, readers })
     }
-    pub(crate) async fn submit(&self, _order: Order) -> Result<Applied, StoreError> {
-        Err(StoreError::Away("x".into()))
+
+    /// Queues a command and waits until it is on disk.
+    pub(crate) async fn submit(&self, order: Order) -> Result<Applied, StoreError> {
+        let (task, answer) = Task::new(&self.shared, order);
+        self.send(Errand::One(task))?;
+        answer.await.unwrap_or_else(|_| Err(gone()))
     }
-    pub(crate) async fn by_name(&self, _n: &Name) -> Result<Option<Stored>, StoreError> {
-        Ok(None)
+
+    /// Queues commands together: those about the same intent are applied in the order given.
+    pub(crate) async fn submit_all(&self, orders: Vec<Order>) -> Vec<Result<Applied, StoreError>> {
+        let count = orders.len();
+        let (tasks, answers): (Vec<_>, Vec<_>) =
+            orders.into_iter().map(|order| Task::new(&self.shared, order)).unzip();
+        if let Err(error) = self.send(Errand::Several(tasks)) {
+            return std::iter::repeat_n(Err(error), count).collect();
+        }
+        let answers = futures_util::future::join_all(answers).await;
+        answers.into_iter().map(|answer| answer.unwrap_or_else(|_| Err(gone()))).collect()
     }
-    pub(crate) async fn by_id(&self, _n: IntentId) -> Result<Option<Stored>, StoreError> {
-        Ok(None)
+
+    fn send(&self, errand: Errand) -> Result<(), StoreError> {
+        self.queue.try_send(errand).map_err(|error| match error {
+            TrySendError::Full(_) => StoreError::Overloaded(QUEUE_MAX),
+            TrySendError::Closed(_) => gone(),
+        })
     }
-    pub(crate) async fn journal(&self, _n: IntentId) -> Result<Vec<JournalRow>, StoreError> {
-        Ok(vec![])
+
+    pub(crate) async fn by_name(&self, name: &Name) -> Result<Option<Stored>, StoreError> {
+        self.readers.look(&[self.shared.hasher.hash(name)], &[]).await
     }
-    pub(crate) async fn earlier(&self, _n: IntentId) -> Result<Vec<EarlierAnswer>, StoreError> {
-        Ok(vec![])
+
+    pub(crate) async fn by_id(&self, id: IntentId) -> Result<Option<Stored>, StoreError> {
+        self.readers.look(&[], &[id]).await
     }
-    pub(crate) async fn request(&self, _n: IntentId) -> Result<Option<Bytes>, StoreError> {
-        Ok(None)
+
+    pub(crate) async fn journal(&self, id: IntentId) -> Result<Vec<JournalRow>, StoreError> {
+        self.readers.journal(id).await
     }
+
+    pub(crate) async fn earlier(&self, id: IntentId) -> Result<Vec<EarlierAnswer>, StoreError> {
+        self.readers.earlier(id).await
+    }
+
+    pub(crate) async fn request(&self, id: IntentId) -> Result<Option<Bytes>, StoreError> {
+        self.readers.request(id).await
+    }
+
     pub(crate) async fn page(
         &self,
-        _p: &Path,
-        _a: Option<Cursor>,
-        _l: usize,
+        path: &Path,
+        after: Option<Cursor>,
+        limit: usize,
     ) -> Result<Vec<(Stored, Cursor)>, StoreError> {
-        Ok(vec![])
+        self.readers.page(path, after, limit).await
     }
-    pub(crate) async fn scopes(&self, _p: &str, _l: usize) -> Result<Vec<String>, StoreError> {
-        Ok(vec![])
+
+    pub(crate) async fn scopes(&self, prefix: &str, limit: usize) -> Result<Vec<String>, StoreError> {
+        self.readers.scopes(prefix, limit).await
     }
+
     pub(crate) async fn awake(
         &self,
-        _s: Status,
-        _n: Timestamp,
-        _l: usize,
+        status: Status,
+        now: Timestamp,
+        limit: usize,
     ) -> Result<Vec<IntentId>, StoreError> {
-        Ok(vec![])
+        self.readers.awake(status, now, limit).await
     }
+
     pub(crate) async fn due(
         &self,
-        _s: Status,
-        _n: Timestamp,
-        _l: usize,
+        status: Status,
+        now: Timestamp,
+        limit: usize,
     ) -> Result<Vec<IntentId>, StoreError> {
-        Ok(vec![])
+        self.readers.due(status, now, limit).await
     }
-    pub(crate) async fn kept_too_long(&self, _n: Timestamp, _l: usize) -> Result<Vec<IntentId>, StoreError> {
-        Ok(vec![])
+
+    pub(crate) async fn kept_too_long(
+        &self,
+        now: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<IntentId>, StoreError> {
+        self.readers.kept_too_long(now, limit).await
     }
-    pub(crate) async fn keep_until(&self, _u: Vec<(IntentId, Timestamp)>) -> Result<(), StoreError> {
-        Ok(())
+
+    /// Looks again later at intents that could not be purged now.
+    pub(crate) async fn keep_until(&self, until: Vec<(IntentId, Timestamp)>) -> Result<(), StoreError> {
+        let (ids, until): (Vec<i64>, Vec<i64>) =
+            until.into_iter().map(|(id, until)| (id.number(), until.as_millis())).unzip();
+        let sql =
+            "UPDATE @intent i SET keep_until = n.until FROM unnest($1, $2) n (id, until) WHERE i.id = n.id";
+        self.readers.rows(sql, &[(&ids, Type::INT8_ARRAY), (&until, Type::INT8_ARRAY)]).await.map(drop)
     }
-    pub(crate) async fn tallies(&self, _f: i64, _t: i64) -> Result<Vec<(String, i64)>, StoreError> {
-        Ok(vec![])
+
+    pub(crate) async fn tallies(&self, from: i64, to: i64) -> Result<Vec<(String, i64)>, StoreError> {
+        self.readers.tallies(from, to).await
     }
+
+    /// Writes counts that needed no write of their own, and folds those of guards, which are over.
     pub(crate) async fn flush(&self) -> Result<(), StoreError> {
-        Ok(())
+        let tally = &self.shared.take_tally();
+        let manner = &Manner { relaxed: true, slot: i64::from(self.shared.dice.roll()) % SLOTS };
+        let written = self
+            .readers
+            .run(|client| async move {
+                if !tally.is_empty() {
+                    write::changes(&client, &self.shared, &[], tally, manner).await?;
+                }
+                Ok(())
+            })
+            .await;
+        if written.is_err() {
+            self.shared.tally.lock().unwrap_or_else(PoisonError::into_inner).merge(tally.clone());
+        }
+        written?;
+        let sql = "WITH folded AS (DELETE FROM @tally WHERE slot < 0 RETURNING hour, name, n)
+                   INSERT INTO @tally AS t (hour, name, slot, n)
+                   SELECT hour, name, 0, sum(n) FROM folded GROUP BY hour, name ORDER BY hour, name
+                   ON CONFLICT (hour, name, slot) DO UPDATE SET n = t.n + excluded.n";
+        self.readers.rows(sql, &[]).await.map(drop)
     }
-    pub(crate) async fn recover_since(&self, _s: Option<Timestamp>) -> Result<(), StoreError> {
-        Ok(())
+
+    pub(crate) async fn recover_since(&self, since: Option<Timestamp>) -> Result<(), StoreError> {
+        let since = since.map(Timestamp::as_millis);
+        let sql = "UPDATE @ledger SET recovering_since = $1";
+        self.readers.rows(sql, &[(&since, Type::INT8)]).await?;
+        self.readers.run(|client| async move { read::sample(&client, &self.shared).await }).await
     }
+
     pub(crate) async fn recovering_since(&self) -> Result<Option<Timestamp>, StoreError> {
-        Ok(None)
+        self.readers
+            .run(|client| async move {
+                read::sample(&client, &self.shared).await?;
+                Ok(self.shared.reading(&client).await?.1)
+            })
+            .await
     }
+
     pub(crate) async fn now(&self) -> Result<Timestamp, StoreError> {
-        Ok(Timestamp::default())
+        if let Some((reading, _)) = self.shared.time.read() {
+            return Ok(reading.now);
+        }
+        self.readers.run(|client| async move { self.shared.now(&client).await }).await
     }
-    pub(crate) async fn versions(&self, _ids: &[IntentId]) -> Result<Vec<(IntentId, i64)>, StoreError> {
-        Ok(vec![])
+
+    pub(crate) async fn versions(&self, ids: &[IntentId]) -> Result<Vec<(IntentId, i64)>, StoreError> {
+        self.readers.versions(ids).await
     }
+
     pub(crate) fn guard(&self) -> guard::Guard {
-        guard::Guard
+        guard::Guard::new(self.shared.clone())
     }
+}
+
+fn gone() -> StoreError {
+    StoreError::Away("the workers have stopped".into())
 }

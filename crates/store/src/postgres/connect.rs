@@ -1,0 +1,214 @@
+//! Connections: made, made again, and what their errors mean.
+
+use std::time::{Duration, Instant};
+
+use tokio::sync::Mutex;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::{Client, Config, NoTls};
+
+use crate::error::StoreError;
+
+/// How long a connection may take to come about.
+const CONNECT_MAX: Duration = Duration::from_secs(5);
+/// How long a command is tried again while the database cannot be reached.
+pub(super) const AWAY_MAX: Duration = Duration::from_secs(15);
+/// How long sent bytes may stay unacknowledged, and an idle peer silent, before a connection counts as lost.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+/// Pauses between attempts to connect, from the first to the longest.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+
+/// What went wrong, as far as it matters for what to do next.
+#[derive(Clone, Debug)]
+pub(super) enum Failure {
+    /// The connection is gone or cannot be had. What was sent may have been done (S12).
+    Lost(String),
+    /// Somebody else was in the way: a lock, a deadlock, a serialization conflict. Nothing was done.
+    InTheWay,
+    /// Trying again would not help. Nothing was done.
+    Final(StoreError),
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        Self::Final(error)
+    }
+}
+
+impl From<tokio_postgres::Error> for Failure {
+    fn from(error: tokio_postgres::Error) -> Self {
+        match error.as_db_error() {
+            Some(said) => Self::of(said.code(), said.message()),
+            None => Self::Lost(because(&error)),
+        }
+    }
+}
+
+impl Failure {
+    /// By SQLSTATE. Details and hints of the server are left out: they quote values (S41).
+    fn of(code: &SqlState, message: &str) -> Self {
+        let number = code.code();
+        match *code {
+            SqlState::T_R_DEADLOCK_DETECTED
+            | SqlState::T_R_SERIALIZATION_FAILURE
+            | SqlState::LOCK_NOT_AVAILABLE => Self::InTheWay,
+            SqlState::TOO_MANY_CONNECTIONS | SqlState::CANNOT_CONNECT_NOW => Self::Lost(message.to_owned()),
+            // Somebody, or the server on its way down, ended the statement or the connection. PgBouncer says 08.
+            _ if number.starts_with("57P") || number.starts_with("08") => Self::Lost(message.to_owned()),
+            SqlState::QUERY_CANCELED => Self::Lost("a statement was canceled".into()),
+            SqlState::READ_ONLY_SQL_TRANSACTION => {
+                Self::Final(StoreError::ReadOnly("the server takes no writes".into()))
+            }
+            SqlState::INSUFFICIENT_PRIVILEGE => Self::Final(StoreError::ReadOnly(message.to_owned())),
+            SqlState::DISK_FULL => Self::Final(StoreError::DiskFull),
+            SqlState::DATA_CORRUPTED | SqlState::INDEX_CORRUPTED => {
+                Self::Final(StoreError::Damaged(message.to_owned()))
+            }
+            // A value the database cannot hold, or that breaks a constraint; the message would quote it.
+            _ if number.starts_with("22") || number.starts_with("23") => {
+                Self::Final(StoreError::Damaged(format!("the database refused a value ({number})")))
+            }
+            _ => Self::Final(StoreError::Away(format!("{message} ({number})"))),
+        }
+    }
+
+    /// What the caller is told when nothing more can be tried.
+    pub(super) fn into_error(self) -> StoreError {
+        match self {
+            Self::Lost(why) => StoreError::Away(why),
+            Self::InTheWay => StoreError::Away("another transaction has kept the intent locked".into()),
+            Self::Final(error) => error,
+        }
+    }
+}
+
+/// The whole chain of causes: the first alone says little more than "error connecting to server".
+fn because(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}
+
+/// How to reach the database. Parameters of the address win over these.
+pub(super) fn config(url: &str) -> Result<Config, StoreError> {
+    let mut config: Config = url.parse().map_err(|_| {
+        // The parser's message may quote the password.
+        StoreError::Address(crate::Address::Postgres(url.to_owned()).to_string())
+    })?;
+    if config.get_application_name().is_none() {
+        config.application_name("twicesafe");
+    }
+    if config.get_connect_timeout().is_none() {
+        config.connect_timeout(CONNECT_MAX);
+    }
+    if config.get_tcp_user_timeout().is_none() {
+        config.tcp_user_timeout(SILENCE_MAX);
+    }
+    config.keepalives_idle(SILENCE_MAX).keepalives_interval(SILENCE_MAX / 5).keepalives_retries(3);
+    Ok(config)
+}
+
+/// One connection. It is made when it is needed, and made again when it was lost.
+pub(super) struct Link {
+    config: Config,
+    client: Mutex<Option<std::sync::Arc<Client>>>,
+}
+
+impl Link {
+    pub(super) fn new(config: Config) -> Self {
+        Self { config, client: Mutex::default() }
+    }
+
+    /// Connects, if necessary; once.
+    pub(super) async fn client(&self) -> Result<std::sync::Arc<Client>, Failure> {
+        let mut held = self.client.lock().await;
+        if let Some(client) = held.as_ref().filter(|client| !client.is_closed()) {
+            return Ok(client.clone());
+        }
+        *held = None;
+        let connecting = tokio::time::timeout(CONNECT_MAX * 2, self.config.connect(NoTls)).await;
+        let (client, connection) =
+            connecting.map_err(|_| Failure::Lost("the server does not answer".into()))??;
+        tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(error = because(&error), "a connection ended");
+            }
+        });
+        let client = std::sync::Arc::new(client);
+        *held = Some(client.clone());
+        Ok(client)
+    }
+
+    /// Gives a connection up whose state is not known any more.
+    pub(super) async fn drop_client(&self) {
+        *self.client.lock().await = None;
+    }
+}
+
+/// Patience with a database that cannot be reached.
+pub(super) struct Patience {
+    until: Instant,
+    pause: Duration,
+}
+
+impl Patience {
+    /// Counted from when the caller began to wait.
+    pub(super) fn since(start: Instant) -> Self {
+        Self { until: start + AWAY_MAX, pause: PAUSES.0 }
+    }
+
+    /// Waits a little before the next attempt. `false`: it has lasted too long.
+    pub(super) async fn pause(&mut self) -> bool {
+        if Instant::now() + self.pause > self.until {
+            return false;
+        }
+        tokio::time::sleep(self.pause).await;
+        self.pause = (self.pause * 2).min(PAUSES.1);
+        true
+    }
+
+    /// Bounds the wait for an answer by what is left, but always leaves time for one.
+    pub(super) async fn bound<T>(
+        &self,
+        answer: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        let left = self.until.saturating_duration_since(Instant::now()).max(CONNECT_MAX);
+        let answered = tokio::time::timeout(left, answer).await;
+        answered.unwrap_or_else(|_| Err(Failure::Lost("the database does not answer".into())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(code: &str, expected: &str) {
+        let failure = Failure::of(&SqlState::from_code(code), "said the server");
+        assert_eq!(format!("{failure:?}"), expected, "{code}");
+    }
+
+    #[test]
+    fn errors_are_told_apart_by_what_can_be_done_about_them() {
+        check("40P01", "InTheWay");
+        check("40001", "InTheWay");
+        check("55P03", "InTheWay");
+        check("57P01", r#"Lost("said the server")"#);
+        check("57P03", r#"Lost("said the server")"#);
+        check("53300", r#"Lost("said the server")"#);
+        check("08P01", r#"Lost("said the server")"#);
+        check("53100", "Final(DiskFull)");
+        check("25006", r#"Final(ReadOnly("the server takes no writes"))"#);
+        check("42501", r#"Final(ReadOnly("said the server"))"#);
+        check("22021", r#"Final(Damaged("the database refused a value (22021)"))"#);
+        check("42703", r#"Final(Away("said the server (42703)"))"#);
+    }
+
+    #[test]
+    fn an_address_that_is_not_understood_is_shown_without_its_password() {
+        let error = config("postgres://me:s3cret@db:port/ledger").expect_err("no such port");
+        assert_eq!(error.to_string(), "`postgres://me:***@db:port/ledger` is not the address of a ledger");
+    }
+}

@@ -1,0 +1,105 @@
+//! Opening a ledger in a database: is it safe, is it ours, is it up to date?
+
+use tokio_postgres::Client;
+use tokio_postgres::types::Type;
+use twicesafe_core::Timestamp;
+
+use super::columns::{at, bytes, get, needed};
+use super::connect::Failure;
+use crate::error::StoreError;
+
+pub(super) const MIGRATIONS: &[&str] = &[include_str!("../../migrations/postgres/0001_ledger.sql")];
+/// Keeps processes that start at once from migrating at once. "TwSf" and a number.
+const MIGRATION_LOCK: i64 = 0x5477_5366_0000_0001;
+/// Our tables, to tell an empty place from somebody else's.
+const TABLES: [&str; 8] =
+    ["ledger", "intent", "earlier_answer", "agenda", "lane", "lane_waiting", "journal", "tally"];
+
+/// What is known of a ledger once it is open.
+pub(super) struct Opened {
+    pub(super) hash_key: [u8; 32],
+    /// Where its tables are, quoted and with a dot, to be put before their names.
+    pub(super) schema: String,
+    pub(super) now: Timestamp,
+    pub(super) recovering_since: Option<Timestamp>,
+}
+
+/// Checks the database, and makes or migrates the ledger.
+pub(super) async fn ledger(client: &Client, shown: &str) -> Result<Opened, Failure> {
+    check_durability(client).await?;
+    client.batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED").await?;
+    let opened = migrate(client, shown).await;
+    match &opened {
+        Ok(_) => client.batch_execute("COMMIT").await?,
+        Err(_) => drop(client.batch_execute("ROLLBACK").await),
+    }
+    opened
+}
+
+/// A database that does not keep what it acknowledged cannot hold a ledger (S42).
+async fn check_durability(client: &Client) -> Result<(), Failure> {
+    let sql = "SELECT name FROM unnest(ARRAY['fsync', 'full_page_writes', 'synchronous_commit']) name
+               WHERE current_setting(name) = 'off'";
+    match client.query_typed(sql, &[]).await?.first() {
+        Some(row) => Err(StoreError::UnsafeDurability(format!("{} = off", get::<&str>(row, 0)?)).into()),
+        None => Ok(()),
+    }
+}
+
+/// Brings the schema up to date. Safe when several processes start at once: the first takes the lock, the others find
+/// nothing left to do.
+async fn migrate(client: &Client, shown: &str) -> Result<Opened, Failure> {
+    client.query_typed("SELECT pg_advisory_xact_lock($1)", &[(&MIGRATION_LOCK, Type::INT8)]).await?;
+    let row = client.query_typed_one("SELECT quote_ident(current_schema())", &[]).await?;
+    let schema = format!("{}.", needed(get::<Option<&str>>(&row, 0)?, "there is no schema to be in")?);
+    let known = MIGRATIONS.len() as i64;
+    let found = schema_version(client, shown).await?;
+    if found > known {
+        return Err(StoreError::Newer { found, known }.into());
+    }
+    for migration in &MIGRATIONS[usize::try_from(found).unwrap_or(0)..] {
+        client.batch_execute(migration).await?;
+    }
+    if found == 0 {
+        let key: [u8; 32] = crate::random();
+        let sql = format!("INSERT INTO {schema}ledger (one, schema_version, hash_key) VALUES (1, $1, $2)");
+        client.query_typed(&sql, &[(&known, Type::INT8), (&key.as_slice(), Type::BYTEA)]).await?;
+    }
+    // Also tells at once whether the ledger can be written, not only when the first claim comes.
+    let sql = format!(
+        "UPDATE {schema}ledger SET schema_version = $1 RETURNING hash_key,
+         (extract(epoch FROM clock_timestamp()) * 1000)::bigint, recovering_since"
+    );
+    let row = client.query_typed_one(&sql, &[(&known, Type::INT8)]).await?;
+    Ok(Opened {
+        hash_key: needed(bytes(&row, 0)?, "a ledger without a key")?,
+        schema,
+        now: Timestamp::from_millis(get(&row, 1)?),
+        recovering_since: at(&row, 2)?,
+    })
+}
+
+/// 0: there is nothing of ours yet.
+async fn schema_version(client: &Client, shown: &str) -> Result<i64, Failure> {
+    let not_ours = || Failure::Final(StoreError::NotOurs(shown.to_owned()));
+    let sql = "SELECT table_name::text, array_agg(column_name::text) FROM information_schema.columns
+               WHERE table_schema = current_schema() AND table_name = ANY ($1) GROUP BY 1";
+    let tables = client.query_typed(sql, &[(&TABLES.as_slice(), Type::TEXT_ARRAY)]).await?;
+    let mut ledger: Option<Vec<String>> = None;
+    for row in &tables {
+        if get::<&str>(row, 0)? == "ledger" {
+            ledger = Some(get(row, 1)?);
+        }
+    }
+    let ours = |columns: &Vec<String>| {
+        ["schema_version", "hash_key"].iter().all(|name| columns.iter().any(|c| c == name))
+    };
+    match ledger {
+        None if tables.is_empty() => Ok(0),
+        Some(columns) if ours(&columns) => {
+            let rows = client.query_typed("SELECT schema_version FROM ledger", &[]).await?;
+            Ok(get(rows.first().ok_or_else(not_ours)?, 0)?)
+        }
+        _ => Err(not_ours()),
+    }
+}

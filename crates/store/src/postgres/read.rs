@@ -1,0 +1,335 @@
+//! Reading. Two connections do it for everybody: many questions can be under way on one.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use bytes::Bytes;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, Config, Row};
+use twicesafe_core::journal::{Entry, Event};
+use twicesafe_core::{Actor, Answer, Body, ExternalId, Fence, IntentId, Lane, Status, Timestamp, Waiting};
+
+use super::Shared;
+use super::columns::{self, at, bytes, damaged, get, needed, number};
+use super::connect::{Failure, Link, Patience};
+use crate::NameHash;
+use crate::error::StoreError;
+use crate::plan::{JournalRow, Stored, version_of};
+use crate::query::{Cursor, EarlierAnswer, Path};
+
+/// Connections for reading.
+const READERS: usize = 2;
+
+/// Parameters of a statement with their types, so that it needs no preparation.
+type Parameters<'a> = &'a [(&'a (dyn ToSql + Sync), Type)];
+
+pub(super) struct Readers {
+    shared: Arc<Shared>,
+    links: Vec<Link>,
+    next: AtomicUsize,
+}
+
+impl Readers {
+    pub(super) fn new(shared: Arc<Shared>, config: &Config) -> Self {
+        let links = (0..READERS).map(|_| Link::new(config.clone())).collect();
+        Self { shared, links, next: AtomicUsize::new(0) }
+    }
+
+    /// Runs something on one of the connections, again if the connection was lost. Only for what may be repeated.
+    pub(super) async fn run<T, Doing>(&self, what: impl Fn(Arc<Client>) -> Doing) -> Result<T, StoreError>
+    where
+        Doing: Future<Output = Result<T, Failure>>,
+    {
+        let link = &self.links[self.next.fetch_add(1, Ordering::Relaxed) % READERS];
+        let mut patience = Patience::since(Instant::now());
+        loop {
+            let attempt = patience.bound(async { what(link.client().await?).await }).await;
+            match attempt {
+                Err(failure @ (Failure::Lost(_) | Failure::InTheWay)) => {
+                    if matches!(failure, Failure::Lost(_)) {
+                        link.drop_client().await;
+                    }
+                    if !patience.pause().await {
+                        return Err(failure.into_error());
+                    }
+                }
+                other => return other.map_err(Failure::into_error),
+            }
+        }
+    }
+
+    /// Runs a statement; `@` stands before the names of our tables.
+    pub(super) async fn rows(&self, sql: &str, values: Parameters<'_>) -> Result<Vec<Row>, StoreError> {
+        let sql = &self.shared.within(sql);
+        self.run(|client| async move { Ok(client.query_typed(sql, values).await?) }).await
+    }
+
+    pub(super) async fn look(
+        &self,
+        hashes: &[NameHash],
+        ids: &[IntentId],
+    ) -> Result<Option<Stored>, StoreError> {
+        let found = self.run(|client| async move { look(&client, &self.shared, hashes, ids).await }).await?;
+        Ok(found.into_iter().next().map(|(_, stored)| stored))
+    }
+
+    pub(super) async fn versions(&self, ids: &[IntentId]) -> Result<Vec<(IntentId, i64)>, StoreError> {
+        let numbers: Vec<i64> = ids.iter().map(|id| id.number()).collect();
+        let sql = "SELECT n.id, i.version FROM unnest($1) n (id) LEFT JOIN @intent i ON i.id = n.id";
+        let rows = self.rows(sql, &[(&numbers, Type::INT8_ARRAY)]).await?;
+        rows.iter()
+            .map(|row| {
+                let version: Option<i64> = get(row, 1)?;
+                Ok((IntentId::new(get(row, 0)?), version.unwrap_or(i64::MAX)))
+            })
+            .collect()
+    }
+
+    pub(super) async fn page(
+        &self,
+        path: &Path,
+        after: Option<Cursor>,
+        limit: usize,
+    ) -> Result<Vec<(Stored, Cursor)>, StoreError> {
+        let limit = limit as i64;
+        let Cursor { wake_at, id } = after.unwrap_or(Cursor::START);
+        let (id, limit) = ((&id as _, Type::INT8), (&limit as _, Type::INT8));
+        let rows = match path {
+            Path::All => {
+                let sql = "SELECT ?, NULL::bigint FROM @intent i WHERE i.id < $1 ORDER BY i.id DESC LIMIT $2";
+                self.page_rows(sql, &[id, limit]).await?
+            }
+            Path::Scope(scope) => {
+                let sql = "SELECT ?, NULL::bigint FROM @intent i WHERE i.id < $1 AND i.scope = $3
+                           ORDER BY i.id DESC LIMIT $2";
+                self.page_rows(sql, &[id, limit, (scope, Type::TEXT)]).await?
+            }
+            Path::Work(work) => {
+                let sql = "SELECT ?, NULL::bigint FROM @intent i WHERE i.id < $1 AND i.work = $3
+                           ORDER BY i.id DESC LIMIT $2";
+                self.page_rows(sql, &[id, limit, (work, Type::TEXT)]).await?
+            }
+            Path::Status(status) => {
+                let sql = "SELECT ?, g.wake_at FROM @agenda g JOIN @intent i ON i.id = g.intent
+                           WHERE g.status = $3 AND (g.wake_at, g.intent) < ($4, $1)
+                           ORDER BY g.wake_at DESC, g.intent DESC LIMIT $2";
+                let values = [id, limit, (&status.as_str() as _, Type::TEXT), (&wake_at as _, Type::INT8)];
+                self.page_rows(sql, &values).await?
+            }
+        };
+        rows.iter()
+            .map(|row| {
+                let stored = columns::stored(row, &self.shared.policies)?;
+                let wake_at: Option<i64> = get(row, row.len() - 1)?;
+                let cursor = Cursor { wake_at: wake_at.unwrap_or(i64::MAX), id: stored.id.number() };
+                Ok((stored, cursor))
+            })
+            .collect()
+    }
+
+    /// `?` stands for the columns of an intent.
+    async fn page_rows(&self, sql: &str, values: Parameters<'_>) -> Result<Vec<Row>, StoreError> {
+        self.rows(&sql.replace('?', &columns::selected()), values).await
+    }
+
+    /// Scopes that start with the prefix. Goes from one to the next, because there are few scopes and many intents.
+    pub(super) async fn scopes(&self, prefix: &str, limit: usize) -> Result<Vec<String>, StoreError> {
+        let sql = "WITH RECURSIVE below (scope) AS (
+                       (SELECT scope FROM @intent WHERE scope >= $1 ORDER BY scope LIMIT 1)
+                       UNION ALL
+                       SELECT (SELECT i.scope FROM @intent i WHERE i.scope > b.scope ORDER BY i.scope LIMIT 1)
+                       FROM below b WHERE starts_with(b.scope, $1))
+                   SELECT scope FROM below WHERE starts_with(scope, $1) LIMIT $2";
+        let rows = self.rows(sql, &[(&prefix, Type::TEXT), (&(limit as i64), Type::INT8)]).await?;
+        rows.iter().map(|row| get(row, 0)).collect()
+    }
+
+    /// Intents whose time has come, by the agenda.
+    pub(super) async fn awake(
+        &self,
+        status: Status,
+        now: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<IntentId>, StoreError> {
+        let sql = "SELECT intent FROM @agenda WHERE status = $3 AND wake_at <= $1 ORDER BY wake_at LIMIT $2";
+        self.ids(sql, now, limit, Some(status)).await
+    }
+
+    /// Intents whose next attempt or lookup is due.
+    pub(super) async fn due(
+        &self,
+        status: Status,
+        now: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<IntentId>, StoreError> {
+        let sql = "SELECT intent FROM @agenda WHERE status = $3 AND due_at <= $1 ORDER BY due_at LIMIT $2";
+        self.ids(sql, now, limit, Some(status)).await
+    }
+
+    pub(super) async fn kept_too_long(
+        &self,
+        now: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<IntentId>, StoreError> {
+        let sql = "SELECT id FROM @intent WHERE keep_until <= $1 ORDER BY keep_until LIMIT $2";
+        self.ids(sql, now, limit, None).await
+    }
+
+    async fn ids(
+        &self,
+        sql: &str,
+        now: Timestamp,
+        limit: usize,
+        status: Option<Status>,
+    ) -> Result<Vec<IntentId>, StoreError> {
+        let (now, limit, status) = (now.as_millis(), limit as i64, status.map(Status::as_str));
+        let mut values: Vec<(&(dyn ToSql + Sync), Type)> = vec![(&now, Type::INT8), (&limit, Type::INT8)];
+        values.extend(status.as_ref().map(|status| (status as _, Type::TEXT)));
+        let rows = self.rows(sql, &values).await?;
+        rows.iter().map(|row| get(row, 0).map(IntentId::new)).collect()
+    }
+
+    pub(super) async fn journal(&self, id: IntentId) -> Result<Vec<JournalRow>, StoreError> {
+        let sql = "SELECT number, at, actor, event, status, doubt, generation, fence, reason, digest, hash
+                   FROM @journal WHERE intent = $1 ORDER BY number";
+        let rows = self.rows(sql, &[(&id.number(), Type::INT8)]).await?;
+        rows.iter().map(journal_row).collect()
+    }
+
+    pub(super) async fn earlier(&self, id: IntentId) -> Result<Vec<EarlierAnswer>, StoreError> {
+        let sql = "SELECT generation, status, external_id, head, body FROM @earlier_answer
+                   WHERE intent = $1 ORDER BY generation";
+        let rows = self.rows(sql, &[(&id.number(), Type::INT8)]).await?;
+        rows.iter()
+            .map(|row| {
+                Ok(EarlierAnswer {
+                    generation: number(row, 0)?,
+                    status: needed(Status::from_word(get(row, 1)?), "a status nobody knows")?,
+                    answer: Answer {
+                        external_id: get::<Option<&str>>(row, 2)?.and_then(ExternalId::new),
+                        head: get::<&str>(row, 3)?.into(),
+                        body: Body::Kept(get::<Option<Vec<u8>>>(row, 4)?.unwrap_or_default().into()),
+                    },
+                })
+            })
+            .collect()
+    }
+
+    pub(super) async fn request(&self, id: IntentId) -> Result<Option<Bytes>, StoreError> {
+        let rows =
+            self.rows("SELECT request FROM @intent WHERE id = $1", &[(&id.number(), Type::INT8)]).await?;
+        let body: Option<Option<Vec<u8>>> = rows.first().map(|row| get(row, 0)).transpose()?;
+        Ok(body.flatten().map(Bytes::from))
+    }
+
+    pub(super) async fn tallies(
+        &self,
+        from_hour: i64,
+        to_hour: i64,
+    ) -> Result<Vec<(String, i64)>, StoreError> {
+        let sql =
+            "SELECT name, sum(n)::bigint FROM @tally WHERE hour = 0 OR hour BETWEEN $1 AND $2 GROUP BY name";
+        let rows = self.rows(sql, &[(&from_hour, Type::INT8), (&to_hour, Type::INT8)]).await?;
+        rows.iter().map(|row| Ok((get(row, 0)?, get(row, 1)?))).collect()
+    }
+}
+
+/// What there is under these hashes and numbers, each with the hash of its name.
+pub(super) async fn look(
+    client: &Client,
+    shared: &Shared,
+    hashes: &[NameHash],
+    ids: &[IntentId],
+) -> Result<Vec<(NameHash, Stored)>, Failure> {
+    let hashes: Vec<&[u8]> = hashes.iter().map(|hash| &hash[..]).collect();
+    let ids: Vec<i64> = ids.iter().map(|id| id.number()).collect();
+    let values: Parameters<'_> = &[(&hashes, Type::BYTEA_ARRAY), (&ids, Type::INT8_ARRAY)];
+    let rows = client.query_typed(&shared.look_sql, values).await?;
+    let found: Result<_, StoreError> =
+        rows.iter().map(|row| Ok((columns::hash(row)?, columns::stored(row, &shared.policies)?))).collect();
+    Ok(found?)
+}
+
+/// The call of `ledger_look`.
+pub(super) fn look_sql(schema: &str) -> String {
+    format!("SELECT {} FROM {schema}ledger_look($1, $2) i", columns::selected())
+}
+
+/// Which of these units of work have open steps.
+pub(super) async fn open_works(
+    client: &Client,
+    shared: &Shared,
+    works: &[&str],
+) -> Result<HashSet<String>, Failure> {
+    let sql = shared.within(
+        "SELECT w.work FROM unnest($1) w (work) WHERE EXISTS (SELECT FROM @intent i WHERE i.work = w.work
+         AND i.status IN ('held', 'ready', 'pending', 'retryable', 'review'))",
+    );
+    let rows = client.query_typed(&sql, &[(&works, Type::TEXT_ARRAY)]).await?;
+    let works: Result<_, StoreError> = rows.iter().map(|row| get(row, 0)).collect();
+    Ok(works?)
+}
+
+/// Takes a sample of the database's clock.
+pub(super) async fn sample(client: &Client, shared: &Shared) -> Result<(), Failure> {
+    let sql = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint, recovering_since FROM @ledger";
+    let row = client.query_typed_one(&shared.within(sql), &[]).await?;
+    shared.time.sample(Timestamp::from_millis(get(&row, 0)?), at(&row, 1)?);
+    Ok(())
+}
+
+/// What a lane looks like to the intent `me`, and will until the end of the transaction.
+pub(super) async fn lane(
+    client: &Client,
+    shared: &Shared,
+    name: &str,
+    me: IntentId,
+    now: Timestamp,
+) -> Result<Lane, Failure> {
+    let state = shared.within("SELECT holder, applied FROM @lane WHERE name = $1");
+    let first = shared.within(
+        "SELECT rank, intent, until FROM @lane_waiting WHERE lane = $1 AND intent <> $2 AND until > $3
+         ORDER BY rank, intent LIMIT 1",
+    );
+    let (id, millis) = (me.number(), now.as_millis());
+    let first_values: Parameters<'_> = &[(&name, Type::TEXT), (&id, Type::INT8), (&millis, Type::INT8)];
+    let state_values: Parameters<'_> = &[(&name, Type::TEXT)];
+    let (state, first) = futures_util::future::try_join(
+        client.query_typed_opt(&state, state_values),
+        client.query_typed_opt(&first, first_values),
+    )
+    .await?;
+    let holder: Option<i64> = state.as_ref().map(|row| get(row, 0)).transpose()?.flatten();
+    let applied = state.as_ref().map(|row| get(row, 1)).transpose()?.flatten();
+    let first_waiting = match &first {
+        Some(row) => Some(Waiting {
+            version: version_of(get(row, 0)?),
+            intent: IntentId::new(get(row, 1)?),
+            until: Timestamp::from_millis(get(row, 2)?),
+        }),
+        None => None,
+    };
+    Ok(Lane { me, holder: holder.map(IntentId::new), applied, first_waiting })
+}
+
+fn journal_row(row: &Row) -> Result<JournalRow, StoreError> {
+    let entry = Entry {
+        at: Timestamp::from_millis(get(row, 1)?),
+        actor: Actor::new(get(row, 2)?).map_err(|error| damaged(&error.to_string()))?,
+        event: needed(Event::from_word(get(row, 3)?), "an event nobody knows")?,
+        status: needed(Status::from_word(get(row, 4)?), "a status nobody knows")?,
+        doubt: get(row, 5)?,
+        generation: number(row, 6)?,
+        fence: Fence::new(get::<i64>(row, 7)?.unsigned_abs()),
+        reason: get::<&str>(row, 8)?.into(),
+        content: None,
+    };
+    Ok(JournalRow {
+        number: number(row, 0)?,
+        entry,
+        digest: bytes(row, 9)?,
+        hash: needed(bytes(row, 10)?, "a journal row without a hash")?,
+    })
+}

@@ -1,0 +1,370 @@
+//! Workers: each has a connection, takes whatever waits, decides it, and writes it with one statement (group commit
+//! without a timer). While one waits for its commit, the others go on.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, PoisonError};
+use std::time::Instant;
+
+use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio_postgres::Client;
+use twicesafe_core::{Action, IntentId};
+
+use super::columns::Line;
+use super::connect::{Failure, Link, Patience};
+use super::write::{self, Manner};
+use super::{Shared, alone, read};
+use crate::error::StoreError;
+use crate::plan::{Applied, Order, Planned, Stored, Target, plan};
+use crate::tally::Tally;
+use crate::{BATCH_MAX, NameHash};
+
+/// How often a batch goes back to what changed meanwhile before the rest is applied one at a time.
+const ROUNDS_MAX: usize = 16;
+
+/// What workers take.
+pub(super) enum Errand {
+    One(Task),
+    /// Given together: those about the same intent are applied in this order.
+    Several(Vec<Task>),
+}
+
+/// A command that waits for its answer.
+pub(super) struct Task {
+    order: Order,
+    /// Gone once it was answered.
+    reply: Option<oneshot::Sender<Result<Applied, StoreError>>>,
+    since: Instant,
+    hash: Option<NameHash>,
+    id: Option<IntentId>,
+    belief: Belief,
+}
+
+/// What is believed of the intent a command is about.
+enum Belief {
+    /// Nothing: it has to be read.
+    Unread,
+    /// This, by the sender, or by a first claim, which believes that there is nothing. A write tells whether it is true.
+    Held(Option<Arc<Stored>>),
+    /// This: it was read.
+    Read(Option<Arc<Stored>>),
+}
+
+impl Task {
+    pub(super) fn new(
+        shared: &Shared,
+        order: Order,
+    ) -> (Self, oneshot::Receiver<Result<Applied, StoreError>>) {
+        let (reply, answer) = oneshot::channel();
+        let named = matches!(order.target, Target::Name(_));
+        let belief = match (&order.believed, &order.command.action) {
+            (Some(believed), _) => Belief::Held(Some(believed.clone())),
+            // A lane has to be locked before anything is written; read first, the answer may need no write.
+            (None, Action::Claim(claim)) if named && claim.place.is_none() => Belief::Held(None),
+            (None, _) => Belief::Unread,
+        };
+        let hash = match &order.believed {
+            Some(believed) => believed.record.name.as_ref().map(|name| shared.hasher.hash(name)),
+            None => shared.hash_of(&order),
+        };
+        let id = match &order.target {
+            Target::Id(id) => Some(*id),
+            Target::Name(_) => order.believed.as_ref().map(|believed| believed.id),
+        };
+        (Self { order, reply: Some(reply), since: Instant::now(), hash, id, belief }, answer)
+    }
+
+    fn answer(&mut self, result: Result<Applied, StoreError>) {
+        if let Some(reply) = self.reply.take() {
+            // Whoever asked may be gone; what was decided stands.
+            let _ = reply.send(result);
+        }
+    }
+
+    fn is_open(&self) -> bool {
+        self.reply.is_some()
+    }
+
+    /// What it is about, in all ways known.
+    fn subjects(&self) -> impl Iterator<Item = Subject> {
+        self.hash.map(Subject::Name).into_iter().chain(self.id.map(Subject::Number))
+    }
+
+    fn learn(&mut self, hash: Option<NameHash>, found: Option<Arc<Stored>>) {
+        self.hash = self.hash.or(hash);
+        self.id = self.id.or(found.as_ref().map(|stored| stored.id));
+        self.belief = Belief::Read(found);
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Subject {
+    Name(NameHash),
+    Number(IntentId),
+}
+
+pub(super) struct Worker {
+    shared: Arc<Shared>,
+    link: Link,
+    errands: Arc<Mutex<mpsc::Receiver<Errand>>>,
+    slot: i64,
+    /// Counts of what needed no write, on their way.
+    unwritten: Tally,
+}
+
+impl Worker {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        link: Link,
+        errands: Arc<Mutex<mpsc::Receiver<Errand>>>,
+        slot: i64,
+    ) -> Self {
+        Self { shared, link, errands, slot, unwritten: Tally::default() }
+    }
+
+    /// Works until nobody can send errands any more and none is left.
+    pub(super) async fn run(mut self) {
+        loop {
+            let mut tasks = self.take().await;
+            if tasks.is_empty() {
+                break;
+            }
+            while tasks.len() > BATCH_MAX {
+                let rest = tasks.split_off(BATCH_MAX);
+                self.apply(tasks).await;
+                tasks = rest;
+            }
+            self.apply(tasks).await;
+        }
+        self.shared.tally.lock().unwrap_or_else(PoisonError::into_inner).merge(self.unwritten);
+    }
+
+    /// Whatever waits.
+    async fn take(&self) -> Vec<Task> {
+        let mut errands = self.errands.lock().await;
+        let mut tasks = Vec::new();
+        let mut next = errands.recv().await;
+        while let Some(errand) = next {
+            match errand {
+                Errand::One(task) => tasks.push(task),
+                Errand::Several(several) => tasks.extend(several),
+            }
+            next = if tasks.len() < BATCH_MAX { errands.try_recv().ok() } else { None };
+        }
+        tasks
+    }
+
+    /// Applies a batch. One that fails as a whole is applied again one command at a time, so that a command that cannot be
+    /// written does not take the others with it. After a lost connection nobody knows whether the last statement was
+    /// carried out; applying the same commands again is harmless (S12).
+    async fn apply(&mut self, mut tasks: Vec<Task>) {
+        let since = tasks.iter().map(|task| task.since).min().unwrap_or_else(Instant::now);
+        let mut patience = Patience::since(since);
+        let mut rounds = 0;
+        while !tasks.is_empty() {
+            let whole = tasks.len() > 1 && rounds < ROUNDS_MAX;
+            let end = if whole { tasks.len() } else { 1 };
+            rounds += 1;
+            match patience.bound(self.round(&mut tasks[..end])).await {
+                Ok(()) => {}
+                Err(failure @ Failure::Lost(_)) => {
+                    self.link.drop_client().await;
+                    if !patience.pause().await {
+                        tasks.iter_mut().for_each(|task| task.answer(Err(failure.clone().into_error())));
+                    }
+                }
+                Err(_) if whole => rounds = ROUNDS_MAX,
+                Err(Failure::InTheWay) => {
+                    let alone = patience.bound(self.alone(&mut tasks[0])).await;
+                    if let Err(failure) = alone {
+                        self.give_up_or_go_on(&mut tasks[0], failure, &mut patience).await;
+                    }
+                }
+                Err(failure) => tasks[0].answer(Err(failure.into_error())),
+            }
+            tasks.retain(Task::is_open);
+        }
+    }
+
+    async fn give_up_or_go_on(&mut self, task: &mut Task, failure: Failure, patience: &mut Patience) {
+        let lost = matches!(failure, Failure::Lost(_));
+        if lost {
+            self.link.drop_client().await;
+        }
+        if !lost || !patience.pause().await {
+            task.answer(Err(failure.into_error()));
+        }
+    }
+
+    /// Reads what has to be read, decides what can be decided, and writes it. What turns out to have been decided on a wrong
+    /// belief, and what is about the same intent as something before it, stays for the next round.
+    async fn round(&mut self, tasks: &mut [Task]) -> Result<(), Failure> {
+        let client = self.link.client().await?;
+        let client = &*client;
+        self.read(client, tasks).await?;
+        self.tell_of_open_works(client, tasks).await?;
+        let (reading, recovering_since) = self.shared.reading(client).await?;
+        let shared = self.shared.clone();
+        let mut taken: HashSet<Subject> = HashSet::new();
+        let (mut lines, mut planned, mut alone): (Vec<Line>, Vec<(usize, Applied)>, Vec<usize>) =
+            Default::default();
+        for (index, task) in tasks.iter_mut().enumerate().filter(|(_, task)| task.is_open()) {
+            if task.subjects().any(|subject| taken.contains(&subject)) {
+                continue;
+            }
+            let (found, was_read) = match &task.belief {
+                Belief::Held(found) => (found.as_ref(), false),
+                Belief::Read(found) => (found.as_ref(), true),
+                Belief::Unread => continue,
+            };
+            let policy = shared.policy_of(found.map(|found| &**found), &task.order);
+            let moment = reading.moment(policy, recovering_since, shared.dice.roll());
+            let Planned { change, applied } = plan(found, IntentId::new(0), None, &task.order, &moment);
+            let Some(change) = change else {
+                if was_read {
+                    shared.count(moment.now, &applied.verdict);
+                    task.answer(Ok(applied));
+                } else {
+                    // Nothing would be written, so no write tells whether the belief is true: look.
+                    taken.extend(task.subjects());
+                    task.belief = Belief::Unread;
+                }
+                continue;
+            };
+            taken.extend(task.subjects());
+            let laned = change.after.as_ref().or(change.before.as_ref());
+            if laned.is_some_and(|stored| stored.record.place.is_some()) {
+                // Decided without its lane, which only tells that something is to be written.
+                alone.push(index);
+                continue;
+            }
+            let id = change.before.as_ref().map(|before| before.id);
+            lines.push(Line::new(change, id, task.hash, &shared.policies, (moment.now, &applied.verdict)));
+            planned.push((index, applied));
+        }
+        if !lines.is_empty() {
+            self.write(client, tasks, lines, planned).await?;
+        }
+        for index in alone {
+            self.alone(&mut tasks[index]).await?;
+        }
+        Ok(())
+    }
+
+    /// Reads what nobody believes anything of.
+    async fn read(&self, client: &Client, tasks: &mut [Task]) -> Result<(), Failure> {
+        let unread = |task: &&mut Task| task.is_open() && matches!(task.belief, Belief::Unread);
+        let (mut hashes, mut ids): (Vec<NameHash>, Vec<IntentId>) = Default::default();
+        for task in tasks.iter_mut().filter(unread) {
+            match (task.id, task.hash) {
+                (Some(id), _) => ids.push(id),
+                (None, Some(hash)) => hashes.push(hash),
+                (None, None) => {}
+            }
+        }
+        if hashes.is_empty() && ids.is_empty() {
+            return Ok(());
+        }
+        hashes.sort_unstable();
+        hashes.dedup();
+        ids.sort_unstable();
+        ids.dedup();
+        let found = read::look(client, &self.shared, &hashes, &ids).await?;
+        let mut by_subject: HashMap<Subject, (NameHash, Arc<Stored>)> = HashMap::new();
+        for (hash, stored) in found {
+            let stored = Arc::new(stored);
+            by_subject.insert(Subject::Number(stored.id), (hash, stored.clone()));
+            by_subject.insert(Subject::Name(hash), (hash, stored));
+        }
+        for task in tasks.iter_mut().filter(unread) {
+            let subject = task.id.map(Subject::Number).or(task.hash.map(Subject::Name));
+            match subject.and_then(|subject| by_subject.get(&subject)) {
+                Some((hash, stored)) => match alone::check_name(&task.order, stored) {
+                    Ok(()) => task.learn(Some(*hash), Some(stored.clone())),
+                    Err(error) => task.answer(Err(error)),
+                },
+                None => task.learn(None, None),
+            }
+        }
+        Ok(())
+    }
+
+    /// Fills in what purges must know and only the store can see.
+    async fn tell_of_open_works(&self, client: &Client, tasks: &mut [Task]) -> Result<(), Failure> {
+        fn work(task: &Task) -> Option<&str> {
+            match (&task.order.command.action, &task.belief) {
+                (Action::Purge(_), Belief::Held(Some(found)) | Belief::Read(Some(found)))
+                    if task.is_open() =>
+                {
+                    Some(found.record.step.as_ref()?.work())
+                }
+                _ => None,
+            }
+        }
+        let mut works: Vec<&str> = tasks.iter().filter_map(work).collect();
+        if works.is_empty() {
+            return Ok(());
+        }
+        works.sort_unstable();
+        works.dedup();
+        let open = read::open_works(client, &self.shared, &works).await?;
+        for task in tasks {
+            if work(task).is_some_and(|work| open.contains(work)) {
+                task.order = alone::told_of_open_work(&task.order);
+            }
+        }
+        Ok(())
+    }
+
+    async fn write(
+        &mut self,
+        client: &Client,
+        tasks: &mut [Task],
+        lines: Vec<Line>,
+        planned: Vec<(usize, Applied)>,
+    ) -> Result<(), Failure> {
+        let relaxed = planned.iter().all(|(index, _)| tasks[*index].order.command.action.may_be_relaxed());
+        let manner = Manner { relaxed, slot: self.slot };
+        self.unwritten.merge(self.shared.take_tally());
+        let written = write::changes(client, &self.shared, &lines, &self.unwritten, &manner).await?;
+        self.unwritten = Tally::default();
+        drop(lines);
+        let somebody_waits = planned.len() < tasks.len();
+        let mut now_known: HashMap<Subject, Option<Arc<Stored>>> = HashMap::new();
+        for ((index, mut applied), id) in planned.into_iter().zip(written) {
+            let task = &mut tasks[index];
+            let Some(id) = id else {
+                task.belief = Belief::Unread;
+                continue;
+            };
+            if let Some(stored) = &mut applied.stored
+                && stored.id != id
+            {
+                Arc::make_mut(stored).id = id;
+            }
+            if somebody_waits {
+                let subjects = task.subjects().chain([Subject::Number(id)]);
+                now_known.extend(subjects.map(|subject| (subject, applied.stored.clone())));
+            }
+            task.answer(Ok(applied));
+        }
+        for task in tasks.iter_mut().filter(|task| somebody_waits && task.is_open()) {
+            let known = task.subjects().find_map(|subject| now_known.get(&subject)).cloned();
+            if let Some(known) = known {
+                task.learn(None, known);
+            }
+        }
+        Ok(())
+    }
+
+    async fn alone(&self, task: &mut Task) -> Result<(), Failure> {
+        let client = self.link.client().await?;
+        let manner = Manner { relaxed: task.order.command.action.may_be_relaxed(), slot: self.slot };
+        match alone::apply(&client, &self.shared, &task.order, &manner).await {
+            Err(Failure::Final(error)) => task.answer(Err(error)),
+            Err(failure @ Failure::InTheWay) => task.answer(Err(failure.into_error())),
+            Err(failure) => return Err(failure),
+            Ok(applied) => task.answer(Ok(applied)),
+        }
+        Ok(())
+    }
+}
