@@ -14,5 +14,6 @@
 #![allow(unreachable_pub, missing_docs, reason = "nothing outside this binary sees these items")]
 
 mod conformance;
+mod model;
 mod orders;
 mod world;

@@ -1,0 +1,157 @@
+//! What may happen next: any command, with figures that make sense now or almost do.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use twicesafe_core::{
+    Action, Actor, Answer, ApprovalRule, Approve, Ask, Backoff, Claim, Command, CommandId, Fence, Finding,
+    Fingerprint, Forget, Grant, LaneName, Lookup, MarkUndone, OnMismatch, OnReview, Outcome, Place, Policy,
+    Purge, Recipe, Recovery, Reject, Renew, Report, Reset, Resolution, Resolve, Salt, Settle, Step as WorkStep,
+    VersionMeans,
+};
+
+use super::reference::{Reference, TICK, name};
+
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// Time passes.
+    Pass { ticks: u32 },
+    /// Somebody wants something.
+    Tell { intent: usize, way: Way, command: Command },
+}
+
+/// How a command says which intent it is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Way {
+    Name,
+    Number,
+    Belief,
+}
+
+pub fn any_step(state: &Reference, time_passes: bool) -> BoxedStrategy<Step> {
+    let known: Vec<(u64, u32)> = (0..3)
+        .map(|intent| {
+            let record = state.intents.get(&intent).map(|known| &known.record);
+            record.map_or((0, 1), |record| (record.fence.number(), record.generation))
+        })
+        .collect();
+    let way = prop_oneof![2 => Just(Way::Name), 1 => Just(Way::Number), 2 => Just(Way::Belief)];
+    let tell = (0..3usize, way, 0..6u128, 0..3usize).prop_flat_map(move |(intent, way, id, who)| {
+        let (fence, generation) = known[intent];
+        action(intent, fence, generation).prop_map(move |action| {
+            let actor = Actor::new(["ann", "bob", "caller"][who]).unwrap();
+            let command = Command { id: CommandId::new(id.to_be_bytes()), actor, action };
+            // A claim says its name itself; by number it would mean an intent that may be gone.
+            let way = if matches!(command.action, Action::Claim(_)) { Way::Name } else { way };
+            Step::Tell { intent, way, command }
+        })
+    });
+    if !time_passes {
+        return tell.boxed();
+    }
+    prop_oneof![6 => tell, 1 => (1..9u32).prop_map(|ticks| Step::Pass { ticks })].boxed()
+}
+
+fn action(intent: usize, fence: u64, generation: u32) -> BoxedStrategy<Action> {
+    let reason: Arc<str> = "because".into();
+    let generations = prop_oneof![8 => Just(generation), 1 => Just(generation.max(2) - 1)];
+    let fences = prop_oneof![8 => Just(fence), 1 => Just(fence.max(1) - 1)].prop_map(Fence::new);
+    let settle = (fences.clone(), generations.clone(), report());
+    let resolve = (fences.clone(), resolution());
+    let why = reason.clone();
+    prop_oneof![
+        8 => claim(intent),
+        8 => settle.prop_map(|(fence, generation, report)| Action::Settle(Settle { fence, generation, report })),
+        1 => fences.prop_map(|fence| Action::Renew(Renew { fence })),
+        3 => Just(Action::Ask(Ask)),
+        2 => Just(Action::Expire),
+        3 => generations.clone().prop_map(|generation| Action::Approve(Approve { generation, fingerprint: None })),
+        1 => generations.clone().prop_map(move |generation| Action::Reject(Reject { generation, reason: why.clone() })),
+        2 => resolve.prop_map(|(about, resolution)| Action::Resolve(Resolve { about, resolution, reason: "seen".into() })),
+        2 => generations.clone().prop_map(|generation| Action::Reset(Reset { generation, reason: "again".into() })),
+        1 => Just(Action::Purge(Purge { work_is_open: false })),
+        1 => Just(Action::Forget(Forget { reason })),
+        1 => generations.prop_map(|generation| Action::MarkUndone(MarkUndone { generation, reason: "undo".into() })),
+    ]
+    .boxed()
+}
+
+fn claim(intent: usize) -> BoxedStrategy<Action> {
+    let grant = prop_oneof![4 => Just(Grant::Permit), 1 => (0..2u32).prop_map(|n| Grant::Accept { due_in: TICK * n })];
+    let version = proptest::option::of(-1..3i64);
+    (policy(), grant, version, prop_oneof![4 => Just("input"), 1 => Just("other input")])
+        .prop_map(move |(policy, grant, version, input)| {
+            let lane = || LaneName::new("lane").unwrap();
+            Action::Claim(Box::new(Claim {
+                name: name(intent),
+                fingerprint: Fingerprint::of(&Recipe::raw(), input.as_bytes()),
+                policy: Arc::new(policy),
+                place: (intent < 2).then(|| Place { lane: lane(), version }),
+                step: (intent == 2).then(|| WorkStep::new("work", "step").unwrap()),
+                request: None,
+                salt: Salt([intent as u8; 16]),
+                grant,
+            }))
+        })
+        .boxed()
+}
+
+fn policy() -> impl Strategy<Value = Policy> + Clone {
+    let lookup = Lookup { lag: TICK, lookup_for: TICK * 8 };
+    let native = |lookup| Recovery::NativeKey { retention: TICK * 12, lookup };
+    let recovery = proptest::sample::select(vec![
+        Recovery::Person,
+        Recovery::Repeat,
+        Recovery::Lookup(lookup.clone()),
+        native(None),
+        native(Some(lookup)),
+    ]);
+    let approval = proptest::option::weighted(0.2, 1..3u8);
+    (recovery, approval, 1..4u32, any::<[bool; 3]>()).prop_map(|(recovery, people, attempts_max, [replay, snapshot, pass])| Policy {
+        recovery,
+        lease: TICK * 3,
+        act_max: TICK * 5,
+        in_flight_max: TICK,
+        attempts_max,
+        // Without dice.
+        backoff: Backoff { base: Duration::ZERO, cap: TICK },
+        retention: TICK * 6,
+        tombstone: TICK * 4,
+        approval: people.map(|people| ApprovalRule { expires_after: TICK * 4, people, requester_may_approve: people == 2 }),
+        on_mismatch: if replay { OnMismatch::Replay } else { OnMismatch::Refuse },
+        version_means: if snapshot { VersionMeans::Snapshot } else { VersionMeans::Order },
+        on_review: if pass { OnReview::Pass } else { OnReview::Block },
+    })
+}
+
+fn answer() -> impl Strategy<Value = Answer> + Clone {
+    let id = proptest::option::of(proptest::sample::select(vec!["ch_1", "ch_2"]));
+    (id, 0..3usize).prop_map(|(id, size)| {
+        let answer = Answer { head: "200".into(), ..Answer::of(vec![7; size * 10]).limited(15) };
+        id.map_or(answer.clone(), |id| answer.with_external_id(id))
+    })
+}
+
+fn report() -> impl Strategy<Value = Report> {
+    let outcome = prop_oneof![
+        4 => answer().prop_map(Outcome::Answered),
+        2 => (answer(), 0..3u32).prop_map(|(answer, n)| Outcome::Refused { answer, replay_for: TICK * n * 10 }),
+        2 => any::<bool>().prop_map(|passed_on| Outcome::NotSent { reason: "no route".into(), retry_after: None, passed_on }),
+        4 => any::<bool>().prop_map(|park| Outcome::Unknown { reason: "cut".into(), retry_after: None, park }),
+    ];
+    let finding = prop_oneof![
+        answer().prop_map(Finding::Found),
+        Just(Finding::NotFound),
+        Just(Finding::Silent { reason: "503".into() }),
+    ];
+    prop_oneof![3 => outcome.prop_map(Report::Act), 1 => finding.prop_map(Report::Lookup)]
+}
+
+fn resolution() -> impl Strategy<Value = Resolution> {
+    prop_oneof![
+        answer().prop_map(Resolution::Happened),
+        Just(Resolution::DidNotHappen),
+        Just(Resolution::GiveUp),
+    ]
+}
