@@ -72,9 +72,9 @@ pub use transaction::TransactionError;
 pub use trouble::Trouble;
 pub use twicesafe_core::{
     Actor, Alert, Answer, ApprovalRule, Backoff, Body, Code, CommandId, ExternalId, Fence, Finding,
-    Fingerprint, InvalidName, InvalidPolicy, Key, KeyPart, Lookup, Name, Noted, Notice, OnMismatch, OnReview,
-    Outcome, Policy, Recipe, Record, Recovery, Refusal, Resolution, Scope, Source, Status, Timestamp,
-    VersionMeans, compensation_key, destination_key,
+    Fingerprint, Grant, InvalidName, InvalidPolicy, Key, KeyPart, Lookup, Name, Noted, Notice, OnMismatch,
+    OnReview, Outcome, Policy, Recipe, Record, Recovery, Refusal, Resolution, Scope, Source, Status,
+    Timestamp, VersionMeans, compensation_key, destination_key,
 };
 pub use twicesafe_store::{
     Address, Clock, Cursor, Dossier, EarlierAnswer, Filter, JournalFault, JournalRow, ManualClock, Page,

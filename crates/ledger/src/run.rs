@@ -18,7 +18,7 @@ pub const ANSWER_BYTES_MAX: usize = 8 << 20;
 /// How often one looks whether a lane has become free.
 const LANE_PAUSE: Duration = Duration::from_millis(50);
 /// What a caller is told when nothing better is known.
-const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(1);
+pub(crate) const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(1);
 
 impl Ledger {
     /// Gives the first answer of an intent: by acting now, or from the ledger.

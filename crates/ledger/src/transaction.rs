@@ -1,5 +1,107 @@
 //! Act and record in one PostgreSQL transaction.
-/// placeholder
+//!
+//! Where the act is itself a write to the ledger's database, no doubt is possible: the effect and its record are committed
+//! together or not at all.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio_postgres::Transaction;
+use twicesafe_core::{Action, Answer, Grant, Outcome, Report, Settle, Verdict};
+use twicesafe_store::{Applied, Order, StoreError};
+
+use crate::attempt::Attempt;
+use crate::error::Error;
+use crate::intent::Intent;
+use crate::ledger::{Given, Ledger, given, new_command_id};
+use crate::run::{ANSWER_BYTES_MAX, RETRY_AFTER_DEFAULT};
+
+/// Why there is no answer. Whatever it is: roll the transaction back, and nothing has happened.
 #[derive(Debug, thiserror::Error)]
-#[error("x")]
-pub struct TransactionError;
+pub enum TransactionError<E> {
+    /// The act failed.
+    #[error(transparent)]
+    Act(E),
+    /// The ledger gave no leave, or could not be written.
+    #[error(transparent)]
+    Ledger(Error),
+}
+
+impl<E, T: Into<Error>> From<T> for TransactionError<E> {
+    fn from(error: T) -> Self {
+        Self::Ledger(error.into())
+    }
+}
+
+impl Ledger {
+    /// Gives the first answer of an intent whose act is part of the caller's own transaction on the ledger's database.
+    ///
+    /// The act writes through the same `transaction`. Commit after `Ok`, roll back after `Err`. Others who claim the
+    /// intent meanwhile are told to wait; keep the transaction short.
+    ///
+    /// ```no_run
+    /// # async fn example(ledger: twicesafe_ledger::Ledger, client: &mut tokio_postgres::Client)
+    /// #     -> Result<(), Box<dyn std::error::Error>> {
+    /// use twicesafe_ledger::{Answer, Intent};
+    ///
+    /// let transaction = client.transaction().await?;
+    /// let intent = Intent::new("shop/stock.reserve", "order:10492")?;
+    /// let given = ledger
+    ///     .transaction(&transaction, &intent, async |_| {
+    ///         transaction.execute("UPDATE stock SET reserved = reserved + 1 WHERE item = 7", &[]).await?;
+    ///         Ok::<_, tokio_postgres::Error>(Answer::of("reserved"))
+    ///     })
+    ///     .await?;
+    /// transaction.commit().await?;
+    /// # let _ = given; Ok(()) }
+    /// ```
+    pub async fn transaction<E>(
+        &self,
+        transaction: &Transaction<'_>,
+        intent: &Intent,
+        act: impl AsyncFnOnce(&Attempt) -> Result<Answer, E>,
+    ) -> Result<Given, TransactionError<E>> {
+        let guard = self.store().guard().ok_or_else(|| {
+            StoreError::Address(format!("{} (a PostgreSQL ledger is needed here)", self.store().address()))
+        })?;
+        let started = Instant::now();
+        let command = self.claim_command(intent, new_command_id(), Grant::Permit)?;
+        let claimed = guard.claim(transaction, Order::named(intent.name.clone(), command)).await?;
+        let (permit, stored) = match (claimed.verdict, claimed.stored) {
+            (Verdict::Proceed(permit), Some(stored)) => (permit, stored),
+            (verdict, stored) => return Ok(not_now(verdict, stored)?),
+        };
+        let attempt = Attempt::new(intent.name.clone(), permit, started, stored.clone());
+        let answer = act(&attempt).await.map_err(TransactionError::Act)?;
+        let permit = attempt.permit();
+        let settle = Settle {
+            fence: permit.fence,
+            generation: permit.generation,
+            report: Report::Act(Outcome::Answered(answer.limited(ANSWER_BYTES_MAX))),
+        };
+        let command = self.command(Action::Settle(settle));
+        let Applied { verdict, stored, .. } =
+            guard.settle(transaction, Order::believing(stored, command)).await?;
+        match (verdict, stored) {
+            (Verdict::Noted(_), Some(stored)) => Ok(given(&stored, false, false)),
+            (verdict, stored) => Ok(not_now(verdict, stored)?),
+        }
+    }
+}
+
+/// What a claim without a permit is told.
+fn not_now(verdict: Verdict, stored: Option<Arc<twicesafe_store::Stored>>) -> Result<Given, Error> {
+    match (verdict, stored) {
+        (Verdict::Replay(replay), Some(stored)) if !replay.refused => {
+            Ok(given(&stored, true, replay.mismatch))
+        }
+        (Verdict::Replay(replay), Some(stored)) => {
+            Err(Error::Refused(Box::new(given(&stored, true, replay.mismatch))))
+        }
+        (Verdict::Hold(hold), _) => Err(Error::Held { expires_at: hold.expires_at }),
+        (Verdict::Review, _) => Err(Error::Review),
+        (Verdict::Refuse(refusal), _) => Err(refusal.into()),
+        (Verdict::Recompute(recipe), _) => Err(Error::Recipe(recipe.as_str().to_owned())),
+        _ => Err(Error::Pending { retry_after: RETRY_AFTER_DEFAULT }),
+    }
+}

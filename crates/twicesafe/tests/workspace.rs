@@ -6,7 +6,8 @@ use std::process::Command;
 
 use serde_json::Value;
 
-const ROOMS: [&str; 4] = ["twicesafe-core", "twicesafe-store", "twicesafe-ledger", "twicesafe"];
+const ROOMS: [&str; 5] =
+    ["twicesafe-core", "twicesafe-store", "twicesafe-ledger", "twicesafe", "twicesafe-bench"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")

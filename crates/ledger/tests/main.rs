@@ -1,0 +1,9 @@
+//! Tests of the library: effects counted, processes killed, both stores.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop where it is")]
+
+mod people;
+mod processes;
+mod run;
+mod sweeps;
+mod transaction;
+mod world;

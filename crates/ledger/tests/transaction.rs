@@ -1,0 +1,108 @@
+//! Act and record in one PostgreSQL transaction.
+
+use std::time::Duration;
+
+use tokio_postgres::{Client, NoTls};
+use twicesafe_ledger::{Answer, Error, Intent, Ledger, TransactionError};
+
+use crate::world::{memory, postgres};
+
+async fn connect(url: &str) -> Client {
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client
+}
+
+fn intent() -> Intent {
+    Intent::new("shop/reserve", "order:1").unwrap().wait(Duration::from_millis(100))
+}
+
+async fn reserve(
+    ledger: &Ledger,
+    client: &mut Client,
+    commit: bool,
+) -> Result<bool, TransactionError<tokio_postgres::Error>> {
+    let transaction = client.transaction().await.map_err(TransactionError::Act)?;
+    let given = ledger
+        .transaction(&transaction, &intent(), async |_| {
+            transaction.execute("INSERT INTO reservation VALUES (1)", &[]).await?;
+            Ok(Answer::of("reserved"))
+        })
+        .await?;
+    if commit { transaction.commit().await } else { transaction.rollback().await }
+        .map_err(TransactionError::Act)?;
+    Ok(given.replayed)
+}
+
+async fn setup() -> (Ledger, String, Client) {
+    let url = postgres().await;
+    let ledger = Ledger::open(&url).await.unwrap();
+    let client = connect(&url).await;
+    client.batch_execute("CREATE TABLE reservation (n int)").await.unwrap();
+    (ledger, url, client)
+}
+
+async fn reservations(url: &str) -> i64 {
+    connect(url).await.query_one("SELECT count(*) FROM reservation", &[]).await.unwrap().get(0)
+}
+
+#[tokio::test]
+async fn act_and_record_commit_together_or_not_at_all() {
+    let (ledger, url, mut client) = setup().await;
+    assert!(!reserve(&ledger, &mut client, false).await.unwrap());
+    assert!(ledger.store().find(intent().name()).await.unwrap().is_none(), "rolled back with the act");
+    assert!(!reserve(&ledger, &mut client, true).await.unwrap());
+    assert!(reserve(&ledger, &mut client, true).await.unwrap(), "replayed");
+    assert_eq!(reservations(&url).await, 1);
+    let stored = ledger.store().find(intent().name()).await.unwrap().unwrap();
+    assert_eq!(ledger.store().verify_journal(&stored).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn others_wait_for_the_transaction_and_nobody_else_is_held_up() {
+    let (ledger, url, mut client) = setup().await;
+    let transaction = client.transaction().await.unwrap();
+    ledger
+        .transaction(&transaction, &intent(), async |_| Ok::<_, std::convert::Infallible>(Answer::of("slow")))
+        .await
+        .unwrap();
+    // The transaction is open. The same intent waits; others do not.
+    let other = Intent::new("shop/reserve", "order:2").unwrap();
+    ledger.run(other, |_| async { Ok(Answer::of("fast")) }).await.unwrap();
+    let error = ledger.run(intent(), |_| async { panic!("it is being done") }).await.unwrap_err();
+    assert!(matches!(error, Error::Pending { .. }), "{error}");
+    let mut second = connect(&url).await;
+    let same = reserve(&ledger, &mut second, true).await.unwrap_err();
+    assert!(matches!(same, TransactionError::Ledger(Error::Pending { .. })), "{same}");
+    transaction.commit().await.unwrap();
+    let given = ledger.run(intent(), |_| async { panic!("it was done") }).await.unwrap();
+    assert_eq!(given.answer.unwrap().bytes().unwrap(), "slow");
+    assert_eq!(reservations(&url).await, 0);
+}
+
+#[tokio::test]
+async fn a_failing_act_leaves_nothing_behind() {
+    let (ledger, _, mut client) = setup().await;
+    let transaction = client.transaction().await.unwrap();
+    let error = ledger
+        .transaction(&transaction, &intent(), async |_| Err::<Answer, _>(std::io::Error::other("no")))
+        .await
+        .unwrap_err();
+    assert!(matches!(error, TransactionError::Act(_)));
+    transaction.rollback().await.unwrap();
+    assert!(ledger.store().find(intent().name()).await.unwrap().is_none());
+    assert!(!reserve(&ledger, &mut client, true).await.unwrap());
+}
+
+#[tokio::test]
+async fn only_a_postgres_ledger_can_take_part() {
+    let url = postgres().await;
+    let mut client = connect(&url).await;
+    let transaction = client.transaction().await.unwrap();
+    let error = memory()
+        .await
+        .transaction(&transaction, &intent(), async |_| Ok::<_, std::io::Error>(Answer::default()))
+        .await
+        .unwrap_err();
+    assert!(matches!(error, TransactionError::Ledger(Error::Store(_))), "{error}");
+}
