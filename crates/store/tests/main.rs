@@ -16,4 +16,5 @@
 mod conformance;
 mod model;
 mod orders;
+mod processes;
 mod world;

@@ -1,6 +1,7 @@
 //! Opening a ledger file: is it ours, is it safe, is it up to date?
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
 use rusqlite::{CachedStatement, Connection, ErrorCode, OpenFlags, TransactionBehavior};
@@ -16,6 +17,7 @@ const PAGE_BYTES: i64 = 8192;
 const MIGRATIONS: &[&str] = &[include_str!("../../migrations/sqlite/0001_ledger.sql")];
 const STATEMENTS_MAX: usize = 64;
 const MAPPED_BYTES_MAX: i64 = 1 << 30;
+const BUSY_PAUSE: Duration = Duration::from_millis(2);
 
 /// What a ledger knows of itself.
 pub(super) struct Known {
@@ -35,7 +37,7 @@ pub(super) fn writable(path: &Path, options: &Options) -> Result<(Connection, Kn
     let mut connection = connect(path, flags)?;
     check_ours(&connection, path)?;
     pragma(&connection, "page_size", PAGE_BYTES)?;
-    ran(connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(())))?;
+    keep_a_log(&connection)?;
     pragma(&connection, "synchronous", "FULL")?;
     pragma(&connection, "wal_autocheckpoint", 0)?;
     pragma(&connection, "cache_size", -65_536)?;
@@ -74,6 +76,21 @@ fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, StoreError> {
 
 fn pragma(connection: &Connection, name: &str, value: impl rusqlite::ToSql) -> Result<(), StoreError> {
     ran(connection.pragma_update(None, name, value))
+}
+
+/// Switches to a write-ahead log. SQLite does not wait by itself when another process is switching too.
+fn keep_a_log(connection: &Connection) -> Result<(), StoreError> {
+    let start = Instant::now();
+    loop {
+        match connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(())) {
+            Err(error) if is_busy(&error) && start.elapsed() < BUSY_MAX => std::thread::sleep(BUSY_PAUSE),
+            result => return ran(result),
+        }
+    }
+}
+
+fn is_busy(error: &rusqlite::Error) -> bool {
+    matches!(error_code(error), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
 }
 
 fn check_ours(connection: &Connection, path: &Path) -> Result<(), StoreError> {

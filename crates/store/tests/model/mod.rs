@@ -73,7 +73,8 @@ impl<W: Which> StateMachineTest for OnStore<W> {
     type Reference = Rules<W>;
 
     fn init_test(_: &Reference) -> Self {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let world = runtime.block_on(World::new(W::KIND));
         Self { runtime, world, believed: HashMap::new(), which: PhantomData }
     }

@@ -93,7 +93,9 @@ impl Reference {
             *blocker = IntentId::new(self.by_arrival(*blocker) as i64);
         }
         if let Some(lane) = transition.lane {
-            self.holder = lane.holder.map(|holder| if holder.number() == arrival { intent } else { self.by_arrival(holder) });
+            self.holder = lane
+                .holder
+                .map(|holder| if holder.number() == arrival { intent } else { self.by_arrival(holder) });
             self.applied = lane.applied;
         }
         match transition.after {

@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use twicesafe_core::{
     Action, Actor, Answer, ApprovalRule, Approve, Ask, Backoff, Claim, Command, CommandId, Fence, Finding,
     Fingerprint, Forget, Grant, LaneName, Lookup, MarkUndone, OnMismatch, OnReview, Outcome, Place, Policy,
-    Purge, Recipe, Recovery, Reject, Renew, Report, Reset, Resolution, Resolve, Salt, Settle, Step as WorkStep,
-    VersionMeans,
+    Purge, Recipe, Recovery, Reject, Renew, Report, Reset, Resolution, Resolve, Salt, Settle,
+    Step as WorkStep, VersionMeans,
 };
 
 use super::reference::{Reference, TICK, name};
@@ -108,21 +108,27 @@ fn policy() -> impl Strategy<Value = Policy> + Clone {
         native(Some(lookup)),
     ]);
     let approval = proptest::option::weighted(0.2, 1..3u8);
-    (recovery, approval, 1..4u32, any::<[bool; 3]>()).prop_map(|(recovery, people, attempts_max, [replay, snapshot, pass])| Policy {
-        recovery,
-        lease: TICK * 3,
-        act_max: TICK * 5,
-        in_flight_max: TICK,
-        attempts_max,
-        // Without dice.
-        backoff: Backoff { base: Duration::ZERO, cap: TICK },
-        retention: TICK * 6,
-        tombstone: TICK * 4,
-        approval: people.map(|people| ApprovalRule { expires_after: TICK * 4, people, requester_may_approve: people == 2 }),
-        on_mismatch: if replay { OnMismatch::Replay } else { OnMismatch::Refuse },
-        version_means: if snapshot { VersionMeans::Snapshot } else { VersionMeans::Order },
-        on_review: if pass { OnReview::Pass } else { OnReview::Block },
-    })
+    (recovery, approval, 1..4u32, any::<[bool; 3]>()).prop_map(
+        |(recovery, people, attempts_max, [replay, snapshot, pass])| Policy {
+            recovery,
+            lease: TICK * 3,
+            act_max: TICK * 5,
+            in_flight_max: TICK,
+            attempts_max,
+            // Without dice.
+            backoff: Backoff { base: Duration::ZERO, cap: TICK },
+            retention: TICK * 6,
+            tombstone: TICK * 4,
+            approval: people.map(|people| ApprovalRule {
+                expires_after: TICK * 4,
+                people,
+                requester_may_approve: people == 2,
+            }),
+            on_mismatch: if replay { OnMismatch::Replay } else { OnMismatch::Refuse },
+            version_means: if snapshot { VersionMeans::Snapshot } else { VersionMeans::Order },
+            on_review: if pass { OnReview::Pass } else { OnReview::Block },
+        },
+    )
 }
 
 fn answer() -> impl Strategy<Value = Answer> + Clone {

@@ -11,7 +11,11 @@ pub fn verdict(mut verdict: Verdict) -> Verdict {
         Verdict::Wait(wait) => wait.until = Timestamp::default(),
         Verdict::Hold(hold) => hold.expires_at = Timestamp::default(),
         Verdict::Refuse(Refusal::TooEarly(at)) => *at = Timestamp::default(),
-        Verdict::Replay(_) | Verdict::Review | Verdict::Refuse(_) | Verdict::Noted(_) | Verdict::Recompute(_) => {}
+        Verdict::Replay(_)
+        | Verdict::Review
+        | Verdict::Refuse(_)
+        | Verdict::Noted(_)
+        | Verdict::Recompute(_) => {}
     }
     verdict
 }
