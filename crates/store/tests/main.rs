@@ -14,6 +14,7 @@
 #![allow(unreachable_pub, missing_docs, reason = "nothing outside this binary sees these items")]
 
 mod conformance;
+mod faults;
 mod model;
 mod orders;
 mod processes;

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rusqlite::types::Value;
+use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use twicesafe_core::{Lookup, Policy, Recovery};
 use twicesafe_store::{Address, Applied, ManualClock, Options, Order, Store, SystemClock};
 
@@ -159,7 +160,7 @@ impl Place {
             Self::Memory => Address::Memory,
             Self::Folder(folder) => Address::Sqlite(folder.ledger()),
             Self::Database(database) if kind == Kind::PgBouncer => {
-                Address::Postgres(at(&pgbouncer_url(), &database.0))
+                Address::Postgres(at(&pgbouncer_url(), &database.name))
             }
             Self::Database(database) => Address::Postgres(database.url()),
         }
@@ -216,17 +217,41 @@ impl Drop for Folder {
 }
 
 /// A PostgreSQL database for the time of a test.
-pub struct Database(String);
+pub struct Database {
+    name: String,
+    _others_too: Option<RwLockReadGuard<'static, ()>>,
+}
+
+/// Held by everybody who uses PostgreSQL; alone by who restarts it.
+static TURNS: RwLock<()> = RwLock::const_new(());
+
+/// Waits until nobody else uses PostgreSQL, and keeps them from it.
+pub async fn alone() -> RwLockWriteGuard<'static, ()> {
+    TURNS.write().await
+}
 
 impl Database {
     pub async fn create() -> Self {
+        Self::create_in_turn(Some(TURNS.read().await)).await
+    }
+
+    /// For who is [`alone`].
+    pub async fn create_alone(_: &RwLockWriteGuard<'static, ()>) -> Self {
+        Self::create_in_turn(None).await
+    }
+
+    async fn create_in_turn(_others_too: Option<RwLockReadGuard<'static, ()>>) -> Self {
         let name = unique_name();
         connect(&postgres_url()).await.batch_execute(&format!("CREATE DATABASE {name}")).await.unwrap();
-        Self(name)
+        Self { name, _others_too }
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     pub fn url(&self) -> String {
-        at(&postgres_url(), &self.0)
+        at(&postgres_url(), &self.name)
     }
 
     /// Runs statements in it.
@@ -254,7 +279,7 @@ impl Database {
     }
 
     pub async fn delete(self) {
-        let statement = format!("DROP DATABASE {} WITH (FORCE)", self.0);
+        let statement = format!("DROP DATABASE {} WITH (FORCE)", self.name);
         connect(&postgres_url()).await.batch_execute(&statement).await.unwrap();
     }
 }
