@@ -76,12 +76,14 @@ pub enum Event {
     Removed,
     /// What could identify anybody was dropped.
     Forgotten,
+    /// Nothing of its attempts can arrive any more, and its lane is free.
+    Quiet,
     /// First heard of while the ledger recovers from a lost tail: it may have happened before.
     Recovering,
 }
 
 impl Event {
-    const ALL: [(Self, &'static str); 31] = [
+    const ALL: [(Self, &'static str); 32] = [
         (Self::Claimed, "claimed"),
         (Self::Accepted, "accepted"),
         (Self::Queued, "queued"),
@@ -112,6 +114,7 @@ impl Event {
         (Self::Purged, "purged"),
         (Self::Removed, "removed"),
         (Self::Forgotten, "forgotten"),
+        (Self::Quiet, "quiet"),
         (Self::Recovering, "recovering"),
     ];
 

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::code::Code;
+
 /// The agreement about one intent. Built with [`Policy::new`] and the `with` methods, checked when it is used.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Policy {
@@ -157,6 +159,13 @@ pub enum OnReview {
 pub struct InvalidPolicy {
     field: &'static str,
     problem: &'static str,
+}
+
+impl InvalidPolicy {
+    /// The stable code of this error.
+    pub fn code(&self) -> Code {
+        Code::PolicyInvalid
+    }
 }
 
 const SECOND: Duration = Duration::from_secs(1);

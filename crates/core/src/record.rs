@@ -229,7 +229,9 @@ impl Record {
         match self.status {
             Status::Review => self.policy.on_review == crate::policy::OnReview::Block,
             Status::Pending => true,
-            status => self.doubt && !status.is_settled(),
+            // Something of it can still arrive, and must not come after what the next one does.
+            status if status.is_settled() => self.quiet_at.is_some(),
+            _ => self.doubt,
         }
     }
 
@@ -245,6 +247,7 @@ impl Record {
             Status::Retryable => {
                 self.native_horizon().map_or(never, |horizon| horizon.minus(self.policy.in_flight_max))
             }
+            status if status.is_settled() && self.place.is_some() => self.quiet_at.unwrap_or(never),
             _ => never,
         }
     }

@@ -64,7 +64,7 @@ impl Error {
             Self::Ledger(refusal) => refusal.code(),
             Self::Store(error) => error.code(),
             Self::Name(error) => error.code(),
-            Self::Policy(_) => Code::PolicyInvalid,
+            Self::Policy(error) => error.code(),
             Self::TooLarge { .. } => Code::InputTooLarge,
             Self::Recipe(_) => Code::Mismatch,
         }

@@ -4,7 +4,7 @@ use super::*;
 use crate::command::{Claim, Grant};
 use crate::lane::Waiting;
 use crate::permit::{Permit, PermitKind};
-use crate::policy::{OnMismatch, Recovery, VersionMeans};
+use crate::policy::{OnMismatch, VersionMeans};
 use crate::record::{Approval, Attempt};
 use crate::verdict::{Hold, Replay, Wait, WaitCause};
 

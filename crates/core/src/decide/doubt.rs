@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use super::*;
 use crate::permit::PermitKind;
-use crate::policy::Recovery;
 use crate::record::Attempt;
 use crate::verdict::{Wait, WaitCause};
 
@@ -60,7 +59,7 @@ impl Draft<'_> {
         match (self.record.status, self.record.attempt.take()) {
             (Status::Held, _) => {
                 self.settle_as(Status::Rejected);
-                self.journal_as(sweep(), Event::Expired, "nobody said yes in time", None);
+                self.journal_as(Actor::sweep(), Event::Expired, "nobody said yes in time", None);
                 self.alerts.push(Alert::ApprovalExpired);
             }
             (Status::Pending, Some(attempt)) if attempt.kind == PermitKind::Act => {
@@ -69,27 +68,31 @@ impl Draft<'_> {
                     self.follow_class(None);
                 }
                 let why = format!("the lease of {} ran out; nobody knows whether it acted", attempt.holder);
-                self.journal_as(sweep(), Event::Lapsed, &why, None);
+                self.journal_as(Actor::sweep(), Event::Lapsed, &why, None);
             }
             (Status::Pending, Some(attempt)) => {
                 self.silent();
                 let why = format!("the lookup of {} was not heard of again", attempt.holder);
-                self.journal_as(sweep(), Event::Silent, &why, None);
+                self.journal_as(Actor::sweep(), Event::Silent, &why, None);
             }
             (Status::Pending, None) => {
                 self.review();
-                self.journal_as(sweep(), Event::OutOfMeans, "no lookup gave an answer in time", None);
+                self.journal_as(Actor::sweep(), Event::OutOfMeans, "no lookup gave an answer in time", None);
             }
             (Status::Retryable, _) => {
                 self.follow_class(None);
                 self.journal_as(
-                    sweep(),
+                    Actor::sweep(),
                     Event::OutOfMeans,
                     "the destination may no longer know the key",
                     None,
                 );
             }
-            (status, _) => unreachable!("time alone does not change {status}"),
+            (status, _) => {
+                debug_assert!(status.is_settled(), "time alone does not change {status}");
+                self.record.quiet_at = None;
+                self.journal_as(Actor::sweep(), Event::Quiet, "nothing of it can arrive any more", None);
+            }
         }
         true
     }
@@ -109,9 +112,9 @@ impl Draft<'_> {
         sent_by + self.record.policy.in_flight_max + Duration::from_millis(1)
     }
 
-    /// Until when something of an intent in a lane can still arrive.
+    /// Until when something of an attempt in doubt can still arrive.
     pub(super) fn in_flight_until(&self) -> Option<Timestamp> {
-        self.record.quiet_at.filter(|quiet_at| self.record.place.is_some() && self.now() < *quiet_at)
+        self.record.quiet_at.filter(|quiet_at| self.now() < *quiet_at)
     }
 
     /// An earlier attempt answered meanwhile: it happened, whatever came of this one (S11).
@@ -141,11 +144,7 @@ impl Draft<'_> {
         };
         if may_send {
             self.rest_in(Status::Retryable);
-            let due_at = self.now() + wait;
-            // In a lane nothing may arrive after the answer that frees it (S15). A native key makes what is late harmless.
-            let in_flight =
-                self.in_flight_until().filter(|_| self.record.policy.recovery == Recovery::Repeat);
-            self.record.due_at = in_flight.max(Some(due_at));
+            self.record.due_at = Some(self.now() + wait);
         } else if let Some(lookup) = self.record.policy.recovery.lookup() {
             let ask_until = self.now() + lookup.lookup_for;
             self.rest_in(Status::Pending);

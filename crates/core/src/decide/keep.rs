@@ -71,7 +71,7 @@ fn entomb(draft: &mut Draft<'_>) {
     draft.record.kept = None;
     draft.record.replay_until = None;
     if let Some(answer) = &mut draft.record.answer {
-        answer.head = no_reason();
+        answer.head = "".into();
         answer.body = Default::default();
     }
 }

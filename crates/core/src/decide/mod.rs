@@ -15,14 +15,13 @@ mod keep;
 mod person;
 mod settle;
 
-use std::sync::Arc;
-
 use crate::answer::{Answer, REASON_BYTES_MAX, Source, cut};
 use crate::command::{Action, Command};
 use crate::journal::{Entry, Event};
 use crate::lane::Lane;
 use crate::moment::{Moment, Timestamp};
 use crate::name::Actor;
+use crate::policy::Recovery;
 use crate::record::{Record, Status};
 use crate::transition::{After, Alert, Notice, Transition};
 use crate::verdict::{Noted, Refusal, Verdict};
@@ -145,7 +144,12 @@ impl<'a> Draft<'a> {
         self.record.doubt = false;
         self.record.answer = Some(answer);
         self.record.source = Some(source);
+        // What is answered has arrived; but where repeating is harmless several may be under way at once, and each of
+        // them is applied. In a lane the next one waits for the last of them (S15).
+        let repeats = self.record.policy.recovery == Recovery::Repeat && self.record.place.is_some();
+        let in_flight = self.in_flight_until().filter(|_| repeats);
         self.clear_doubt_facts();
+        self.record.quiet_at = in_flight;
     }
 
     /// A status in which no permit is out and nothing is scheduled.
@@ -222,12 +226,4 @@ fn digest_of(parts: &[&str]) -> u64 {
         crate::name::put(&mut hasher, part.as_bytes());
     }
     u64::from_be_bytes(hasher.finalize().as_bytes()[..8].try_into().expect("a hash has 32 bytes"))
-}
-
-fn sweep() -> Actor {
-    Actor::sweep()
-}
-
-fn no_reason() -> Arc<str> {
-    "".into()
 }

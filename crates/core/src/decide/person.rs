@@ -3,7 +3,6 @@
 use super::*;
 use crate::answer::ExternalId;
 use crate::command::{Approve, Reject, Reset, Resolution, Resolve};
-use crate::policy::Recovery;
 use crate::record::{Decision, Receipt};
 
 pub(super) fn approve(mut draft: Draft<'_>, approve: &Approve) -> Transition {
@@ -19,9 +18,7 @@ pub(super) fn approve(mut draft: Draft<'_>, approve: &Approve) -> Transition {
     if who == draft.record.requested_by && !rule.requester_may_approve {
         return draft.refuse(Refusal::OwnRequest);
     }
-    let Some(approval) = draft.record.approval.as_mut() else {
-        return draft.refuse(Refusal::WrongStatus(Status::Held));
-    };
+    let approval = draft.record.approval.as_mut().expect("what is held waits for an approval");
     if approval.approved_by.contains(&who) {
         return draft.noted(false);
     }
@@ -82,19 +79,13 @@ pub(super) fn resolve(mut draft: Draft<'_>, resolve: &Resolve) -> Transition {
         let status = draft.record.status;
         return draft.refuse(Refusal::WrongStatus(status));
     }
-    // Deciding frees the lane (S15). What is known to have happened has arrived, unless it was sent more than once.
-    let arrived = matches!(resolve.resolution, Resolution::Happened(_))
-        && draft.record.policy.recovery != Recovery::Repeat;
-    if let Some(quiet_at) = draft.in_flight_until().filter(|_| !arrived) {
-        return draft.refuse(Refusal::TooEarly(quiet_at));
-    }
     match &resolve.resolution {
         Resolution::Happened(answer) => {
             draft.done(answer.clone(), Source::Person);
             draft.journal_answer(Event::Happened, &resolve.reason, answer);
         }
         Resolution::DidNotHappen => {
-            if let Some(quiet_at) = draft.record.quiet_at.filter(|quiet_at| draft.now() < *quiet_at) {
+            if let Some(quiet_at) = draft.in_flight_until() {
                 return draft.refuse(Refusal::TooEarly(quiet_at));
             }
             draft.rest_in(Status::Retryable);
@@ -106,6 +97,7 @@ pub(super) fn resolve(mut draft: Draft<'_>, resolve: &Resolve) -> Transition {
         }
         Resolution::GiveUp => {
             // The doubt stays: nobody said that it did not happen, so a corrected request must not slip through.
+            draft.record.quiet_at = draft.in_flight_until();
             draft.settle_as(Status::Failed);
             draft.journal(Event::GivenUp, &resolve.reason);
         }
@@ -126,6 +118,9 @@ pub(super) fn reset(mut draft: Draft<'_>, reset: &Reset) -> Transition {
     if !draft.record.status.is_settled() {
         let status = draft.record.status;
         return draft.refuse(Refusal::WrongStatus(status));
+    }
+    if let Some(quiet_at) = draft.in_flight_until() {
+        return draft.refuse(Refusal::TooEarly(quiet_at));
     }
     draft.start_generation();
     remember(&mut draft, digest);

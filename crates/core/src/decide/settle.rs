@@ -17,7 +17,8 @@ pub(super) fn renew(mut draft: Draft<'_>, renew: Renew) -> Transition {
         return draft.refuse(Refusal::StaleFence);
     };
     let end = attempt.granted_at + policy.act_max;
-    if now >= end {
+    if attempt.lease_until >= end {
+        // It runs on to its end, and not longer.
         return draft.refuse(Refusal::ActMax);
     }
     attempt.lease_until = attempt.lease_until.max((now + policy.lease).min(end));

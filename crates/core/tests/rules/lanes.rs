@@ -2,8 +2,8 @@
 
 use twicesafe_core::journal::Event;
 use twicesafe_core::{
-    Alert, IntentId, Lane, LaneName, OnReview, Policy, Recovery, Refusal, Resolution, Status, Verdict,
-    VersionMeans, Wait, WaitCause, Waiting,
+    Action, Alert, IntentId, Lane, LaneName, OnReview, Policy, Recovery, Refusal, Report, Resolution, Settle,
+    Status, Verdict, VersionMeans, Wait, WaitCause, Waiting,
 };
 
 use super::ledger::*;
@@ -99,23 +99,32 @@ fn s15_order_sorts_what_waits_as_long_as_its_place_is_kept() {
 }
 
 #[test]
-fn s15_a_repeatable_attempt_in_a_lane_waits_until_the_one_before_cannot_arrive() {
+fn s15_a_lane_stays_closed_until_the_last_of_several_attempts_cannot_arrive() {
     let mut ledger = lane(Policy::new(Recovery::Repeat));
-    let permit = ledger.permit();
-    ledger.acted(&permit, unknown());
-    assert_eq!(ledger.record().due_at, Some(ledger.moment.now + 60 * SECOND + MILLISECOND));
+    let first = ledger.permit();
+    ledger.acted(&first, unknown());
+    let second = ledger.permit();
+    ledger.acted(&second, unknown());
+    let quiet_at = ledger.moment.now + 60 * SECOND + MILLISECOND;
+    let settle = Settle { fence: first.fence, generation: 1, report: Report::Act(answered("late")) };
+    ledger.run("caller", Action::Settle(settle));
+    ledger.check(Status::Done, false);
+    assert_eq!(holder(&ledger), Some(ME), "the second one may still arrive");
+    assert_eq!(ledger.record().wake_at(), quiet_at);
+    ledger.moment.now = quiet_at;
+    ledger.expire();
+    assert_eq!((holder(&ledger), ledger.lane.unwrap().applied), (None, Some(5)));
 }
 
 #[test]
-fn s15_a_decision_that_frees_the_lane_waits_until_nothing_can_arrive() {
+fn s15_giving_up_frees_the_lane_when_nothing_can_arrive_any_more() {
     let mut ledger = lane(Policy::default());
     let permit = ledger.permit();
     ledger.acted(&permit, unknown());
-    let quiet_at = ledger.moment.now + 60 * SECOND + MILLISECOND;
-    check_refused(ledger.resolve(Resolution::GiveUp), Refusal::TooEarly(quiet_at));
-    assert_eq!(holder(&ledger), Some(ME));
-    ledger.moment.now = quiet_at;
     ledger.resolve(Resolution::GiveUp);
+    assert_eq!(holder(&ledger), Some(ME));
+    ledger.pass(60 * SECOND + MILLISECOND);
+    ledger.expire();
     assert_eq!(holder(&ledger), None);
     assert_eq!(ledger.lane.unwrap().applied, Some(5), "it may have been applied");
 }

@@ -210,6 +210,9 @@ fn s29_a_late_result_of_an_old_generation_stays_with_it() {
     let mut ledger = Ledger::new(Recovery::Person);
     let old = ledger.lapse();
     ledger.resolve(Resolution::GiveUp);
+    let quiet_at = ledger.record().quiet_at.unwrap();
+    check_refused(ledger.reset(), Refusal::TooEarly(quiet_at));
+    ledger.moment.now = quiet_at;
     ledger.reset();
     let settle = Settle { fence: old.fence, generation: 1, report: Report::Act(answered("late")) };
     check_refused(ledger.run("caller", Action::Settle(settle)), Refusal::StaleFence);
