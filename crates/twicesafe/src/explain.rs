@@ -5,7 +5,7 @@ use std::io::Write;
 use serde_json::json;
 use twicesafe_core::Code;
 
-use crate::Failure;
+use crate::failure::Failure;
 
 macro_rules! pages {
     ($($name:ident $file:literal)*) => {
@@ -56,6 +56,9 @@ pages! {
     ClockJumped "TS0048"
     LedgerAddress "TS0049"
     Overloaded "TS0050"
+    LedgerNotNamed "TS0051"
+    CommandNotStarted "TS0060"
+    BadInputFile "TS0061"
 }
 
 /// Prints the page about a code, or the list of all codes.

@@ -1,21 +1,42 @@
 //! The `twicesafe` command.
 //!
 //! What it prints on stdout is data, for people and programs alike; what it says about itself goes to stderr. Exit
-//! status 0: it did what was asked; 1: it could not write its output; 2: it was asked for something it does not know.
+//! statuses are in `docs/exit-statuses.md`.
 
+mod data;
 mod explain;
+mod failure;
+mod operators;
+mod output;
+mod place;
 
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
+
+use failure::Failure;
 
 /// Run it twice by accident. Nothing bad happens.
 #[derive(Parser)]
 #[command(name = "twicesafe", version, arg_required_else_help = true)]
 struct Arguments {
+    #[command(flatten)]
+    common: Common,
     #[command(subcommand)]
     command: Command,
+}
+
+/// What every command takes.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Common {
+    /// Where the ledger is: sqlite:PATH or postgres://USER@HOST/DATABASE. Otherwise TWICESAFE_LEDGER, then `ledger:` in
+    /// twicesafe.yaml, then the user's data folder.
+    #[arg(long, global = true, value_name = "ADDRESS")]
+    pub(crate) ledger: Option<String>,
+    /// Prints JSON instead of text.
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
 }
 
 #[derive(Subcommand)]
@@ -24,24 +45,11 @@ enum Command {
     Explain {
         /// The code: TS0010, ts0010, 0010 or 10.
         code: Option<String>,
-        /// Prints JSON.
-        #[arg(long)]
-        json: bool,
     },
-}
-
-/// Why a command did not do what was asked.
-enum Failure {
-    /// Asked for something that does not exist; the text says what to do instead.
-    Usage(String),
-    /// Its output could not be written.
-    Output(io::Error),
-}
-
-impl From<io::Error> for Failure {
-    fn from(error: io::Error) -> Self {
-        Self::Output(error)
-    }
+    #[command(flatten)]
+    Operate(operators::Operate),
+    #[command(flatten)]
+    Data(data::Data),
 }
 
 fn main() -> ExitCode {
@@ -53,18 +61,20 @@ fn main() -> ExitCode {
             return ExitCode::from(u8::try_from(said.exit_code()).unwrap_or(2));
         }
     };
-    let mut stdout = io::stdout().lock();
-    let result = match arguments.command {
-        Command::Explain { code, json } => explain::run(code.as_deref(), json, &mut stdout),
-    };
-    let (status, words) = match result.and_then(|()| Ok(stdout.flush()?)) {
-        Ok(()) => return ExitCode::SUCCESS,
-        // The reader has seen enough: `twicesafe explain | head -1`.
-        Err(Failure::Output(error)) if error.kind() == ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
-        Err(Failure::Output(error)) => (1, format!("cannot write the output: {error}")),
-        Err(Failure::Usage(words)) => (2, words),
-    };
-    // If stderr is closed as well, the exit status is all that is left to say.
-    let _ = writeln!(io::stderr(), "twicesafe: {words}");
-    ExitCode::from(status)
+    let as_json = arguments.common.json;
+    match run(arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.tell(as_json),
+    }
+}
+
+fn run(Arguments { common, command }: Arguments) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    match command {
+        Command::Explain { code } => explain::run(code.as_deref(), common.json, &mut out)?,
+        Command::Operate(operate) => runtime.block_on(operators::run(operate, &common, &mut out))?,
+        Command::Data(data) => runtime.block_on(data::run(data, &common, &mut out))?,
+    }
+    Ok(out.flush()?)
 }
