@@ -4,7 +4,7 @@
 //! the log starts anew. Left to itself SQLite would copy everything inside some unlucky caller's commit, or, with
 //! everything in the background, never reach the end of a log that grows meanwhile.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::thread::JoinHandle;
@@ -15,9 +15,11 @@ use super::open::{for_checkpoints, ran};
 use crate::error::StoreError;
 
 /// Batches between two looks at the size of the log.
-const BATCHES_BETWEEN: u32 = 256;
+const BATCHES_BETWEEN: u32 = 16;
 /// Pages in the log that start a checkpoint.
 const LOG_PAGES_START: i64 = 2048;
+/// Pages left in the log when the last one closes the file.
+const LOG_PAGES_LEFT_BEHIND_MAX: i64 = 256;
 /// Pages that the writer copies itself.
 const PAGES_LEFT_MAX: i64 = 256;
 /// Rounds in the background before the writer finishes whatever is left.
@@ -28,23 +30,18 @@ const COPYING: u8 = 1;
 const NEARLY_DONE: u8 = 2;
 
 pub(super) struct Checkpointer {
+    path: PathBuf,
     state: Arc<AtomicU8>,
     stopping: Arc<AtomicBool>,
+    /// Started when there is first something to copy.
     thread: Option<JoinHandle<()>>,
     batches: u32,
 }
 
 impl Checkpointer {
-    pub(super) fn start(path: &Path) -> Result<Self, StoreError> {
-        let connection = for_checkpoints(path)?;
-        let state = Arc::new(AtomicU8::new(IDLE));
-        let stopping = Arc::new(AtomicBool::new(false));
-        let (its_state, its_stopping) = (state.clone(), stopping.clone());
-        let thread = std::thread::Builder::new()
-            .name("twicesafe-checkpoint".into())
-            .spawn(move || copy(&connection, &its_state, &its_stopping))
-            .map_err(|error| StoreError::Away(error.to_string()))?;
-        Ok(Self { state, stopping, thread: Some(thread), batches: 0 })
+    pub(super) fn new(path: &Path) -> Self {
+        let (state, stopping) = (Arc::new(AtomicU8::new(IDLE)), Arc::default());
+        Self { path: path.to_owned(), state, stopping, thread: None, batches: 0 }
     }
 
     /// Called by the writer between two batches.
@@ -59,23 +56,41 @@ impl Checkpointer {
             IDLE if self.batches >= BATCHES_BETWEEN => {
                 self.batches = 0;
                 if left(connection, "NOOP").is_ok_and(|left| left >= LOG_PAGES_START) {
-                    self.state.store(COPYING, Ordering::Release);
-                    if let Some(thread) = &self.thread {
-                        thread.thread().unpark();
-                    }
+                    self.copy_in_background();
                 }
             }
             _ => {}
         }
     }
 
+    fn copy_in_background(&mut self) {
+        self.state.store(COPYING, Ordering::Release);
+        if let Some(thread) = &self.thread {
+            thread.thread().unpark();
+            return;
+        }
+        let (path, state, stopping) = (self.path.clone(), self.state.clone(), self.stopping.clone());
+        let work = move || match for_checkpoints(&path) {
+            Ok(connection) => copy(&connection, &state, &stopping),
+            Err(error) => tracing::warn!(code = %error.code(), "no checkpoints in the background: {error}"),
+        };
+        match std::thread::Builder::new().name("twicesafe-checkpoint".into()).spawn(work) {
+            Ok(thread) => self.thread = Some(thread),
+            // The writer copies everything itself then.
+            Err(_) => self.state.store(NEARLY_DONE, Ordering::Release),
+        }
+    }
+
+    /// Leaves a short log to the next one who opens the file: copying costs two syncs, reading a short log nothing.
     pub(super) fn stop(mut self, connection: &Connection) {
         self.stopping.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
             let _ = thread.join();
         }
-        let _ = left(connection, "PASSIVE");
+        if left(connection, "NOOP").is_ok_and(|left| left >= LOG_PAGES_LEFT_BEHIND_MAX) {
+            let _ = left(connection, "PASSIVE");
+        }
     }
 }
 

@@ -47,14 +47,14 @@ impl Shared {
     }
 }
 
+/// Something to do inside a transaction of the writer's.
+type Aside = Box<dyn FnOnce(&rusqlite::Connection) -> Result<(), StoreError> + Send>;
+
 /// Something for the writer to do.
 enum Errand {
     Apply(Order, oneshot::Sender<Result<Applied, StoreError>>),
     /// Write the counts, drop what is purged, or set the recovery mark: things that are no command about one intent.
-    Run(
-        Box<dyn FnOnce(&rusqlite::Connection) -> Result<(), StoreError> + Send>,
-        oneshot::Sender<Result<(), StoreError>>,
-    ),
+    Run(Aside, oneshot::Sender<Result<(), StoreError>>),
 }
 
 pub(crate) struct Sqlite {
@@ -80,9 +80,9 @@ impl Sqlite {
             batch_max: options.batch_max.max(1),
             tally: Default::default(),
         });
-        let readers = Readers::open(shared.clone())?;
+        let readers = Readers::new(shared.clone());
         let (queue, errands) = sync_channel(QUEUE_MAX);
-        let writer = writer::Writer::new(connection, shared.clone())?;
+        let writer = writer::Writer::new(connection, shared.clone());
         let writer = std::thread::Builder::new()
             .name("twicesafe-writer".into())
             .spawn(move || writer.run(&errands))

@@ -71,6 +71,8 @@ fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, StoreError> {
     connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
     // Plans do not depend on values here; without this SQLite plans a statement anew for every value bound to it.
     ran(connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true))?;
+    // The writer decides when to copy the log; see `checkpoint`.
+    ran(connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true))?;
     Ok(connection)
 }
 
@@ -113,31 +115,34 @@ fn check_ours(connection: &Connection, path: &Path) -> Result<(), StoreError> {
 /// nothing left to do.
 fn migrate(connection: &mut Connection, options: &Options) -> Result<Known, StoreError> {
     let known = MIGRATIONS.len() as i64;
-    let transaction = ran(connection.transaction_with_behavior(TransactionBehavior::Immediate))?;
-    let found: i64 = ran(transaction.pragma_query_value(None, "user_version", |row| row.get(0)))?;
+    let version =
+        |connection: &Connection| ran(connection.pragma_query_value(None, "user_version", |row| row.get(0)));
+    let found: i64 = version(connection)?;
     if found > known {
         return Err(StoreError::Newer { found, known });
     }
-    for migration in &MIGRATIONS[usize::try_from(found).unwrap_or(0)..] {
-        ran(transaction.execute_batch(migration))?;
-    }
-    if found == 0 {
-        let key: [u8; 32] = crate::random();
-        let now = options.clock.system_millis();
-        let row = "INSERT INTO ledger (one, hash_key, last_at, last_intent) VALUES (1, ?1, ?2, 0)";
-        ran(transaction.execute(row, (&key, now)))?;
-        ran(transaction.pragma_update(None, "application_id", APPLICATION_ID))?;
+    if ran(connection.is_readonly(rusqlite::MAIN_DB))? {
+        // Tell at once, not only when the first claim comes.
+        return Err(StoreError::ReadOnly("this user may not write the file".into()));
     }
     if found < known {
+        let transaction = ran(connection.transaction_with_behavior(TransactionBehavior::Immediate))?;
+        let found = version(&transaction)?;
+        for migration in MIGRATIONS.iter().skip(usize::try_from(found).unwrap_or(0)) {
+            ran(transaction.execute_batch(migration))?;
+        }
+        if found == 0 {
+            let row = "INSERT INTO ledger (one, hash_key, last_at, last_intent) VALUES (1, ?1, ?2, 0)";
+            let key: [u8; 32] = crate::random();
+            ran(transaction.execute(row, (&key, options.clock.system_millis())))?;
+            ran(transaction.pragma_update(None, "application_id", APPLICATION_ID))?;
+        }
         ran(transaction.pragma_update(None, "user_version", known))?;
+        ran(transaction.commit())?;
     }
-    // Also tells at once whether the file can be written, not only when the first claim comes.
-    ran(transaction.execute("UPDATE ledger SET last_intent = last_intent", []))?;
-    let ledger = ran(transaction.query_row("SELECT hash_key, last_at FROM ledger", [], |row| {
+    ran(connection.query_row("SELECT hash_key, last_at FROM ledger", [], |row| {
         Ok(Known { hash_key: row.get(0)?, last_at: Timestamp::from_millis(row.get(1)?) })
-    }))?;
-    ran(transaction.commit())?;
-    Ok(ledger)
+    }))
 }
 
 /// SQLite's locks and shared memory do not work over a network (S42).

@@ -26,42 +26,61 @@ const READERS: usize = 4;
 
 pub(crate) struct Readers {
     shared: Arc<Shared>,
-    connections: Vec<Mutex<Connection>>,
+    /// Opened when they are first needed: a command that runs for milliseconds needs one.
+    connections: [Mutex<Option<Connection>>; READERS],
     next: AtomicUsize,
 }
 
+/// A connection, while somebody reads.
+struct Lent<'a>(MutexGuard<'a, Option<Connection>>);
+
+impl std::ops::Deref for Lent<'_> {
+    type Target = Connection;
+
+    fn deref(&self) -> &Connection {
+        self.0.as_ref().expect("it was opened when it was lent")
+    }
+}
+
 impl Readers {
-    pub(super) fn open(shared: Arc<Shared>) -> Result<Self, StoreError> {
-        let connections =
-            (0..READERS).map(|_| readable(&shared.path).map(Mutex::new)).collect::<Result<_, _>>()?;
-        Ok(Self { shared, connections, next: AtomicUsize::new(0) })
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, connections: Default::default(), next: AtomicUsize::new(0) }
     }
 
-    fn connection(&self) -> MutexGuard<'_, Connection> {
-        let start = self.next.fetch_add(1, Ordering::Relaxed);
+    fn connection(&self) -> Result<Lent<'_>, StoreError> {
+        let start = self.next.load(Ordering::Relaxed);
         let in_turn = |i: usize| &self.connections[(start + i) % READERS];
-        (0..READERS)
-            .find_map(|i| in_turn(i).try_lock().ok())
-            .unwrap_or_else(|| in_turn(0).lock().unwrap_or_else(PoisonError::into_inner))
+        let free = (0..READERS).find_map(|i| in_turn(i).try_lock().ok());
+        if free.is_none() {
+            self.next.fetch_add(1, Ordering::Relaxed);
+        }
+        self.lend(free.unwrap_or_else(|| in_turn(0).lock().unwrap_or_else(PoisonError::into_inner)))
+    }
+
+    fn lend<'a>(&self, mut guard: MutexGuard<'a, Option<Connection>>) -> Result<Lent<'a>, StoreError> {
+        if guard.is_none() {
+            *guard = Some(readable(&self.shared.path)?);
+        }
+        Ok(Lent(guard))
     }
 
     pub(crate) fn by_hash(&self, hash: &NameHash) -> Result<Option<Stored>, StoreError> {
-        by_hash(&self.connection(), &self.shared.policies, hash)
+        by_hash(&*self.connection()?, &self.shared.policies, hash)
     }
 
     pub(crate) fn by_id(&self, id: IntentId) -> Result<Option<Stored>, StoreError> {
-        by_id(&self.connection(), &self.shared.policies, id)
+        by_id(&*self.connection()?, &self.shared.policies, id)
     }
 
     /// Changes whenever another connection, of any process, has written.
     pub(crate) fn data_version(&self) -> Result<i64, StoreError> {
         // Always the same connection: the number means nothing on another.
-        let connection = self.connections[0].lock().unwrap_or_else(PoisonError::into_inner);
+        let connection = self.lend(self.connections[0].lock().unwrap_or_else(PoisonError::into_inner))?;
         ran(prepared(&connection, "PRAGMA data_version")?.query_row([], |row| row.get(0)))
     }
 
     pub(crate) fn versions(&self, ids: &[IntentId]) -> Result<Vec<(IntentId, i64)>, StoreError> {
-        let connection = self.connection();
+        let connection = self.connection()?;
         let mut statement = prepared(&connection, "SELECT version FROM intent WHERE id = ?1")?;
         let mut versions = Vec::with_capacity(ids.len());
         for id in ids {
@@ -77,7 +96,7 @@ impl Readers {
         after: Option<Cursor>,
         limit: usize,
     ) -> Result<Vec<(Stored, Cursor)>, StoreError> {
-        let connection = self.connection();
+        let connection = self.connection()?;
         let limit = limit as i64;
         let after = after.unwrap_or(Cursor::START);
         let take = |row: &Row<'_>| {
@@ -121,7 +140,7 @@ impl Readers {
     }
 
     pub(crate) fn scopes(&self, prefix: &str, limit: usize) -> Result<Vec<String>, StoreError> {
-        let connection = self.connection();
+        let connection = self.connection()?;
         let mut statement =
             prepared(&connection, "SELECT scope FROM intent WHERE scope > ?1 ORDER BY scope LIMIT 1")?;
         let mut scopes: Vec<String> = Vec::new();
@@ -173,13 +192,13 @@ impl Readers {
     }
 
     fn ids(&self, sql: &str, values: impl Params) -> Result<Vec<IntentId>, StoreError> {
-        let connection = self.connection();
+        let connection = self.connection()?;
         let statement = prepared(&connection, sql)?;
         all(statement, values, |row| get(row, 0).map(IntentId::new))
     }
 
     pub(crate) fn journal(&self, id: IntentId) -> Result<Vec<JournalRow>, StoreError> {
-        let connection = self.connection();
+        let connection = self.connection()?;
         let statement = prepared(
             &connection,
             "SELECT number, at, actor, event, status, doubt, generation, fence, reason, digest, hash
@@ -189,7 +208,7 @@ impl Readers {
     }
 
     pub(crate) fn earlier(&self, id: IntentId) -> Result<Vec<EarlierAnswer>, StoreError> {
-        let connection = self.connection();
+        let connection = self.connection()?;
         let statement = prepared(
             &connection,
             "SELECT generation, status, external_id, head, body, not_kept FROM earlier_answer
@@ -212,21 +231,21 @@ impl Readers {
     }
 
     pub(crate) fn request(&self, id: IntentId) -> Result<Option<Bytes>, StoreError> {
-        let connection = self.connection();
+        let connection = self.connection()?;
         let mut statement = prepared(&connection, "SELECT body FROM request WHERE intent = ?1")?;
         let body: Option<Vec<u8>> = ran(statement.query_row([id.number()], |row| row.get(0)).optional())?;
         Ok(body.map(Bytes::from))
     }
 
     pub(crate) fn tallies(&self, from_hour: i64, to_hour: i64) -> Result<Vec<(String, i64)>, StoreError> {
-        let connection = self.connection();
+        let connection = self.connection()?;
         let statement =
             prepared(&connection, "SELECT name, n FROM tally WHERE hour = 0 OR hour BETWEEN ?1 AND ?2")?;
         all(statement, (from_hour, to_hour), |row| Ok((get(row, 0)?, get(row, 1)?)))
     }
 
     pub(crate) fn recovering_since(&self) -> Result<Option<Timestamp>, StoreError> {
-        let connection = self.connection();
+        let connection = self.connection()?;
         let mut statement = prepared(&connection, "SELECT recovering_since FROM ledger")?;
         let since: Option<i64> = ran(statement.query_row([], |row| row.get(0)))?;
         Ok(since.map(Timestamp::from_millis))

@@ -10,7 +10,7 @@ use twicesafe_core::{Action, IntentId, Timestamp};
 use super::checkpoint::Checkpointer;
 use super::open::{prepared, ran};
 use super::write::{self, Written};
-use super::{Errand, Shared, read};
+use super::{Aside, Errand, Shared, read};
 use crate::NameHash;
 use crate::clock::Reading;
 use crate::error::StoreError;
@@ -27,9 +27,9 @@ pub(super) struct Writer {
 type Reply = oneshot::Sender<Result<Applied, StoreError>>;
 
 impl Writer {
-    pub(super) fn new(connection: Connection, shared: Arc<Shared>) -> Result<Self, StoreError> {
-        let checkpointer = Checkpointer::start(&shared.path)?;
-        Ok(Self { connection, shared, checkpointer, relaxed: false })
+    pub(super) fn new(connection: Connection, shared: Arc<Shared>) -> Self {
+        let checkpointer = Checkpointer::new(&shared.path);
+        Self { connection, shared, checkpointer, relaxed: false }
     }
 
     pub(super) fn run(mut self, errands: &Receiver<Errand>) {
@@ -138,10 +138,7 @@ impl Writer {
         Ok(results)
     }
 
-    fn run_aside(
-        &self,
-        what: Box<dyn FnOnce(&Connection) -> Result<(), StoreError> + Send>,
-    ) -> Result<(), StoreError> {
+    fn run_aside(&self, what: Aside) -> Result<(), StoreError> {
         begin(&self.connection)?;
         match what(&self.connection).and_then(|()| ran(self.connection.execute_batch("COMMIT"))) {
             Ok(()) => Ok(()),
