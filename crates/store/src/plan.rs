@@ -191,8 +191,9 @@ impl Agenda {
     pub(crate) fn of(stored: &Stored) -> Option<Self> {
         let record = &stored.record;
         let wake_at = record.wake_at();
-        let listed = (record.status != Status::Done || wake_at < Timestamp::NEVER) && !record.tombstone;
-        listed.then(|| Self { status: record.status, wake_at, due_at: record.due_at })
+        // A tombstone too, if time has something left to do about it: its lane may be closed until then (S15).
+        let listed = wake_at < Timestamp::NEVER || record.status != Status::Done && !record.tombstone;
+        listed.then_some(Self { status: record.status, wake_at, due_at: record.due_at })
     }
 }
 

@@ -29,6 +29,7 @@ struct Inner {
     polling: AtomicBool,
 }
 
+#[expect(clippy::large_enum_variant, reason = "there is one a store")]
 enum Backend {
     Memory(Memory),
     Sqlite(Sqlite),

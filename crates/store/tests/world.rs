@@ -49,26 +49,18 @@ impl World {
         };
         let clock =
             matches!(kind, Kind::Memory | Kind::Sqlite).then(|| Arc::new(ManualClock::at(START_MILLIS)));
-        let tick = Duration::from_millis(if clock.is_some() { 10_000 } else { 100 });
+        let tick = Duration::from_millis(if clock.is_some() { 10_000 } else { 200 });
         let address = place.address(kind);
         let store = open(&address, &clock).await;
         let other = if kind == Kind::Memory { store.clone() } else { open(&address, &clock).await };
         Self { kind, store, other, tick, clock, place }
     }
 
-    /// Another store on the same ledger.
+    /// Another store on the same ledger, as after a restart.
     pub async fn open(&self) -> Store {
         match self.kind {
             Kind::Memory => self.store.clone(),
             _ => open(&self.address(), &self.clock).await,
-        }
-    }
-
-    /// Closes the ledger and opens it again, as after a restart.
-    pub async fn reopen(&mut self) {
-        if self.kind != Kind::Memory {
-            self.store = self.open().await;
-            self.other = self.open().await;
         }
     }
 
@@ -244,6 +236,15 @@ impl Database {
         let name = unique_name();
         connect(&postgres_url()).await.batch_execute(&format!("CREATE DATABASE {name}")).await.unwrap();
         Self { name, _others_too }
+    }
+
+    /// Lets others be [`alone`] meanwhile; the database may go away until [`back`](Self::back).
+    pub fn left(self) -> Self {
+        Self { _others_too: None, ..self }
+    }
+
+    pub async fn back(self) -> Self {
+        Self { _others_too: Some(TURNS.read().await), ..self }
     }
 
     pub fn name(&self) -> &str {

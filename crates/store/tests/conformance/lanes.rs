@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use twicesafe_core::{
-    Action, Answer, IntentId, OnReview, Outcome, Policy, Recovery, Refusal, Resolution, Resolve, Status,
-    Verdict, VersionMeans, WaitCause,
+    Action, Answer, Forget, IntentId, OnReview, Outcome, Policy, Recovery, Refusal, Resolution, Resolve,
+    Status, Verdict, VersionMeans, WaitCause,
 };
-use twicesafe_store::Applied;
+use twicesafe_store::{Applied, Order};
 
-use crate::orders::{about, answered, claim, permit, settle};
+use crate::orders::{about, answered, claim, command, permit, settle};
 use crate::world::World;
 
 fn id(applied: &Applied) -> IntentId {
@@ -64,19 +64,19 @@ pub async fn s15_what_waits_is_sorted_by_version(world: &World) {
 }
 
 pub async fn s15_a_place_lapses_unless_it_is_asked_for_again(world: &World) {
-    let policy = world.policy(Recovery::Person);
-    let long = Policy { lease: policy.lease * 3, act_max: policy.lease * 3, ..policy.clone() };
-    let holder = claim_in_lane(world, "holder", &long, Some(1)).await;
+    let lease = world.tick * 8;
+    let policy = Policy { lease, act_max: lease, ..Policy::default() };
+    let holder = claim_in_lane(world, "holder", &Policy::default(), Some(1)).await;
     let gone = claim_in_lane(world, "gone", &policy, Some(2)).await;
     assert_eq!(blocker(&gone), Some(id(&holder)));
     let there = claim_in_lane(world, "there", &policy, Some(3)).await;
     assert_eq!(blocker(&there), Some(id(&holder)));
-    world.pass(policy.lease - world.tick).await;
+    world.pass(world.tick * 5).await;
     claim_in_lane(world, "there", &policy, Some(3)).await;
     world.tell(settle(&holder, answered("done"))).await;
     let last = claim_in_lane(world, "last", &policy, Some(4)).await;
     assert_eq!(blocker(&last), Some(id(&gone)), "its place is still kept");
-    world.pass(world.tick * 2).await;
+    world.pass(world.tick * 3).await;
     let last = claim_in_lane(world, "last", &policy, Some(4)).await;
     assert_eq!(blocker(&last), Some(id(&there)), "the place of the one that went away has lapsed");
     permit(&claim_in_lane(world, "there", &policy, Some(3)).await);
@@ -134,6 +134,28 @@ pub async fn s15_a_review_blocks_or_lets_pass(world: &World) {
     let c = claim_in_lane(world, "c", &passing, None).await;
     world.tell(settle(&c, Outcome::unknown("cut"))).await;
     permit(&claim_in_lane(world, "d", &passing, None).await);
+}
+
+/// Something that was sent in doubt may arrive after the answer. However long the lane is closed for that: forgetting the
+/// intent meanwhile must not close it for good.
+pub async fn s15_a_forgotten_intent_does_not_keep_its_lane(world: &World) {
+    let policy = world.policy(Recovery::Repeat);
+    let a = claim_in_lane(world, "a", &policy, None).await;
+    world.tell(settle(&a, Outcome::unknown("cut"))).await;
+    let mut a = claim_in_lane(world, "a", &policy, None).await;
+    while !matches!(a.verdict, Verdict::Proceed(_)) {
+        world.pass(world.tick).await;
+        a = claim_in_lane(world, "a", &policy, None).await;
+    }
+    let done = world.tell(settle(&a, answered("a"))).await;
+    let forgotten =
+        world.tell(about(&done, "ann", Action::Forget(Forget { reason: "asked to".into() }))).await;
+    assert!(forgotten.stored.unwrap().record.tombstone);
+    world.pass(policy.in_flight_max + world.tick).await;
+    for intent in world.other.awake(10).await.unwrap() {
+        world.tell(Order::numbered(intent, command("sweep", Action::Expire))).await;
+    }
+    permit(&claim_in_lane(world, "b", &policy, None).await);
 }
 
 pub async fn s15_many_callers_of_one_lane_take_turns(world: &World) {

@@ -111,6 +111,7 @@ every_store! {
         s24_what_is_known_of_a_lookup_survives
         s31_requests_survive_until_the_next_generation
         s29_answers_of_earlier_generations_survive
+        everything_is_there_after_a_restart
         times_and_figures_of_every_policy_survive
     }
     lanes {
@@ -121,6 +122,7 @@ every_store! {
         s15_a_late_one_is_marked
         s15_doubt_holds_the_lane
         s15_a_review_blocks_or_lets_pass
+        s15_a_forgotten_intent_does_not_keep_its_lane
         s15_many_callers_of_one_lane_take_turns
     }
     doubt {

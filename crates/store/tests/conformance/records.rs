@@ -9,7 +9,8 @@ use twicesafe_core::{
 };
 use twicesafe_store::Applied;
 
-use crate::orders::{about, claim, looked_up, name, permit, settle};
+use super::audit;
+use crate::orders::{about, answered, claim, looked_up, name, permit, settle};
 use crate::world::World;
 
 fn record(applied: &Applied) -> &Record {
@@ -168,6 +169,29 @@ pub async fn s29_answers_of_earlier_generations_survive(world: &World) {
         ]
     );
     permit(&world.tell(claim("k", &policy)).await);
+}
+
+pub async fn everything_is_there_after_a_restart(world: &World) {
+    let policy = Policy::default();
+    for (n, outcome) in [
+        answered("done"),
+        Outcome::not_sent("no route"),
+        Outcome::unknown("cut"),
+        Outcome::refused(odd_answer()),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let claimed = world.tell(claim(&format!("k{n}"), &policy).in_lane(&format!("lane {n}"), None)).await;
+        world.tell(settle(&claimed, outcome)).await;
+    }
+    world.tell(claim("pending", &policy)).await;
+    let again = world.open().await;
+    assert_eq!(audit(&again).await, audit(&world.other).await);
+    let told = again.apply_one(claim("k0", &policy).into()).await.unwrap();
+    assert!(matches!(told.verdict, Verdict::Replay(_)), "{:?}", told.verdict);
+    let told = again.apply_one(claim("pending", &policy).into()).await.unwrap();
+    assert!(matches!(told.verdict, Verdict::Wait(_)), "{:?}", told.verdict);
 }
 
 pub async fn times_and_figures_of_every_policy_survive(world: &World) {
