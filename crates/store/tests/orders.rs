@@ -45,6 +45,7 @@ pub fn claim(key: &str, policy: &Policy) -> Claiming {
         step: None,
         request: None,
         salt: Salt([7; 16]),
+        holder: None,
         grant: Grant::Permit,
     };
     Claiming { id: fresh_id(), actor: actor("caller"), claim }

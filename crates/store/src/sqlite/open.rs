@@ -115,12 +115,11 @@ fn check_ours(connection: &Connection, path: &Path) -> Result<(), StoreError> {
 /// nothing left to do.
 fn migrate(connection: &mut Connection, options: &Options) -> Result<Known, StoreError> {
     let known = MIGRATIONS.len() as i64;
-    let version =
-        |connection: &Connection| ran(connection.pragma_query_value(None, "user_version", |row| row.get(0)));
-    let found: i64 = version(connection)?;
-    if found > known {
-        return Err(StoreError::Newer { found, known });
-    }
+    let version = |connection: &Connection| {
+        let found: i64 = ran(connection.pragma_query_value(None, "user_version", |row| row.get(0)))?;
+        if found > known { Err(StoreError::Newer { found, known }) } else { Ok(found) }
+    };
+    let found = version(connection)?;
     if ran(connection.is_readonly(rusqlite::MAIN_DB))? {
         // Tell at once, not only when the first claim comes.
         return Err(StoreError::ReadOnly("this user may not write the file".into()));
