@@ -100,6 +100,7 @@ impl Subject for Guarded {
             step: None,
             request: None,
             salt: Salt(random.to_be_bytes()),
+            holder: None,
             grant: Grant::Permit,
         };
         let command = self.command(Action::Claim(Box::new(claim)), &mut random);

@@ -75,6 +75,8 @@ pub enum Action {
     Resolve(Resolve),
     /// A person wants it done afresh.
     Reset(Reset),
+    /// A person says that it happened, on the word of the source of truth.
+    Adopt(Box<Adopt>),
     /// Time has passed: is anything over?
     Expire,
     /// Drop what need not be kept any longer.
@@ -102,6 +104,8 @@ pub struct Claim {
     pub request: Option<Bytes>,
     /// Fresh and random.
     pub salt: Salt,
+    /// Which process acts, where that says more than who asks: whether it still lives can be looked up.
+    pub holder: Option<Actor>,
     /// What is wanted.
     pub grant: Grant,
 }
@@ -189,6 +193,23 @@ pub struct Reset {
     pub reason: Arc<str>,
 }
 
+/// Records what happened according to the source of truth, whether or not the ledger has heard of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Adopt {
+    /// What it is called.
+    pub name: Name,
+    /// What was asked for, if anybody knows; otherwise the next claim says.
+    pub fingerprint: Option<Fingerprint>,
+    /// What is agreed, if the ledger has not heard of it.
+    pub policy: Arc<Policy>,
+    /// What is known of what happened.
+    pub answer: Answer,
+    /// How they know.
+    pub reason: Arc<str>,
+    /// Fresh and random.
+    pub salt: Salt,
+}
+
 /// Drops answers, then tombstones, when their time is over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Purge {
@@ -224,6 +245,7 @@ impl Action {
             Self::Reject(_) => "reject",
             Self::Resolve(_) => "resolve",
             Self::Reset(_) => "reset",
+            Self::Adopt(_) => "adopt",
             Self::Expire => "expire",
             Self::Purge(_) => "purge",
             Self::Forget(_) => "forget",

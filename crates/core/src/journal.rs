@@ -80,10 +80,12 @@ pub enum Event {
     Quiet,
     /// First heard of while the ledger recovers from a lost tail: it may have happened before.
     Recovering,
+    /// It happened, on the word of the source of truth.
+    Adopted,
 }
 
 impl Event {
-    const ALL: [(Self, &'static str); 32] = [
+    const ALL: [(Self, &'static str); 33] = [
         (Self::Claimed, "claimed"),
         (Self::Accepted, "accepted"),
         (Self::Queued, "queued"),
@@ -116,6 +118,7 @@ impl Event {
         (Self::Forgotten, "forgotten"),
         (Self::Quiet, "quiet"),
         (Self::Recovering, "recovering"),
+        (Self::Adopted, "adopted"),
     ];
 
     /// The word for it.

@@ -28,8 +28,8 @@ mod verdict;
 pub use answer::{Answer, Body, ExternalId, Finding, Outcome, REASON_BYTES_MAX, Report, Source};
 pub use code::Code;
 pub use command::{
-    Action, Approve, Ask, Claim, Command, CommandId, Forget, Grant, MarkUndone, Purge, Reject, Renew, Reset,
-    Resolution, Resolve, Salt, Settle,
+    Action, Adopt, Approve, Ask, Claim, Command, CommandId, Forget, Grant, MarkUndone, Purge, Reject, Renew,
+    Reset, Resolution, Resolve, Salt, Settle,
 };
 pub use decide::decide;
 pub use fingerprint::{Fingerprint, Recipe};

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use twicesafe_core::{
-    ApprovalRule, Finding, Fingerprint, InvalidName, LaneName, Name, OnMismatch, OnReview, Place, Policy,
+    Actor, ApprovalRule, Finding, Fingerprint, InvalidName, LaneName, Name, OnMismatch, OnReview, Place, Policy,
     Recipe, Recovery, Step, VersionMeans,
 };
 
@@ -34,6 +34,7 @@ pub struct Intent {
     pub(crate) place: Option<Place>,
     pub(crate) step: Option<Step>,
     pub(crate) request: Option<Bytes>,
+    pub(crate) holder: Option<Actor>,
     pub(crate) wait: Duration,
     pub(crate) lookup: Option<LookupFn>,
 }
@@ -76,6 +77,7 @@ impl Intent {
             place: None,
             step: None,
             request: None,
+            holder: None,
             wait: WAIT_DEFAULT,
             lookup: None,
         }
@@ -196,6 +198,13 @@ impl Intent {
     #[must_use]
     pub fn request(mut self, request: impl Into<Bytes>) -> Self {
         self.request = Some(request.into());
+        self
+    }
+
+    /// Which process acts, where that says more than who asks.
+    #[must_use]
+    pub fn holder(mut self, holder: Actor) -> Self {
+        self.holder = Some(holder);
         self
     }
 

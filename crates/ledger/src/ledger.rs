@@ -214,6 +214,7 @@ impl Ledger {
             step: intent.step.clone(),
             request: intent.request.clone(),
             salt: Salt(random()),
+            holder: intent.holder.clone(),
             grant,
         };
         Ok(Command { id, actor: self.0.actor.clone(), action: Action::Claim(Box::new(claim)) })

@@ -57,8 +57,9 @@ impl Claiming {
         self
     }
 
-    pub fn with_id(mut self, id: CommandId) -> Self {
-        self.id = id;
+    /// Another one acts than who asks.
+    pub fn held_by(mut self, holder: &str) -> Self {
+        self.claim.holder = Some(actor(holder));
         self
     }
 

@@ -10,37 +10,10 @@ use crate::verdict::{Hold, Replay, Wait, WaitCause};
 
 /// The first claim of an intent: what is agreed now is frozen (S14).
 pub(super) fn fresh(claim: &Claim, lane: Option<Lane>, command: &Command, moment: &Moment) -> Transition {
-    let record = Record {
-        name: Some(claim.name.clone()),
-        generation: 1,
-        status: Status::Ready,
-        doubt: false,
-        fingerprint: Some(claim.fingerprint.clone()),
-        policy: claim.policy.clone(),
-        fence: Default::default(),
-        tries: 0,
-        attempt: None,
-        due_at: None,
-        first_sent_at: None,
-        quiet_at: None,
-        ask_until: None,
-        asks: 0,
-        kept: None,
-        answer: None,
-        source: None,
-        replay_until: None,
-        approval: None,
-        place: claim.place.clone(),
-        waits_until: None,
-        step: claim.step.clone(),
-        requested_by: command.actor.clone(),
-        created_at: moment.now,
-        settled_at: None,
-        tombstone: false,
-        last_settle: None,
-        last_evidence: None,
-        last_decision: None,
-    };
+    let mut record = unheard_of(&claim.name, &claim.policy, command, moment);
+    record.fingerprint = Some(claim.fingerprint.clone());
+    record.place = claim.place.clone();
+    record.step = claim.step.clone();
     let mut draft = Draft::new(record, lane, command, moment);
     draft.notices.extend(claim.name.key.suspicion().map(Notice::SuspiciousKey));
     match moment.recovering_since {
@@ -54,6 +27,46 @@ pub(super) fn fresh(claim: &Claim, lane: Option<Lane>, command: &Command, moment
             told_by_status(draft, claim)
         }
         _ => open(draft, claim),
+    }
+}
+
+/// What is believed of an intent before anything has happened to it.
+pub(super) fn unheard_of(
+    name: &crate::name::Name,
+    policy: &std::sync::Arc<crate::policy::Policy>,
+    command: &Command,
+    moment: &Moment,
+) -> Record {
+    Record {
+        name: Some(name.clone()),
+        generation: 1,
+        status: Status::Ready,
+        doubt: false,
+        fingerprint: None,
+        policy: policy.clone(),
+        fence: Default::default(),
+        tries: 0,
+        attempt: None,
+        due_at: None,
+        first_sent_at: None,
+        quiet_at: None,
+        ask_until: None,
+        asks: 0,
+        kept: None,
+        answer: None,
+        source: None,
+        replay_until: None,
+        approval: None,
+        place: None,
+        waits_until: None,
+        step: None,
+        requested_by: command.actor.clone(),
+        created_at: moment.now,
+        settled_at: None,
+        tombstone: false,
+        last_settle: None,
+        last_evidence: None,
+        last_decision: None,
     }
 }
 
@@ -192,7 +205,7 @@ fn open(mut draft: Draft<'_>, claim: &Claim) -> Transition {
         return draft.wait(until, WaitCause::Accepted);
     }
     match draft.way() {
-        Way::Free { late } => draft.grant(late),
+        Way::Free { late } => draft.grant(late, claim.holder.as_ref()),
         Way::Taken(by) => queue(draft, by),
         Way::Overtaken => {
             draft.settle_as(Status::Superseded);
@@ -261,7 +274,7 @@ impl Draft<'_> {
     }
 
     /// Gives leave to act, once.
-    fn grant(mut self, late: bool) -> Transition {
+    fn grant(mut self, late: bool, holder: Option<&Actor>) -> Transition {
         let now = self.now();
         let (lease, margin) = (self.record.policy.lease, self.record.policy.send_margin());
         let latest =
@@ -274,12 +287,13 @@ impl Draft<'_> {
         self.record.attempt = Some(Attempt {
             kind: PermitKind::Act,
             claim_id: self.command.id,
-            holder: self.command.actor.clone(),
+            holder: holder.cloned().unwrap_or_else(|| self.command.actor.clone()),
             granted_at: now,
             lease_until,
             send_by,
         });
-        self.journal(Event::Claimed, if late { "late: a newer version was already applied" } else { "" });
+        let by = holder.as_ref().map(|holder| format!("by {holder}")).unwrap_or_default();
+        self.journal(Event::Claimed, if late { "late: a newer version was already applied" } else { &by });
         let permit = self.permit(late);
         self.tell(Verdict::Proceed(permit))
     }

@@ -7,8 +7,10 @@
 //! * `settle`: what a report does, also one that comes too late;
 //! * `doubt`: what happens when nobody knows, by recovery class, and when time is up;
 //! * `person`: approvals, reviews, resets;
+//! * `adopt`: what the source of truth says has happened;
 //! * `keep`: how long things are kept.
 
+mod adopt;
 mod claim;
 mod doubt;
 mod keep;
@@ -39,6 +41,7 @@ pub fn decide(
     let lane = lane.cloned();
     match (&command.action, record) {
         (Action::Claim(claim), None) => claim::fresh(claim, lane, command, moment),
+        (Action::Adopt(adopt), None) => adopt::fresh(adopt, lane, command, moment),
         (_, None) => Transition::refusing(Refusal::NoSuchIntent),
         (action, Some(record)) => {
             let draft = Draft::of(record, lane, command, moment);
@@ -52,6 +55,7 @@ pub fn decide(
                 Action::Reject(reject) => person::reject(draft, reject),
                 Action::Resolve(resolve) => person::resolve(draft, resolve),
                 Action::Reset(reset) => person::reset(draft, reset),
+                Action::Adopt(adopt) => adopt::known(draft, adopt),
                 Action::MarkUndone(mark) => keep::mark_undone(draft, mark),
                 Action::Purge(purge) => keep::purge(draft, *purge),
                 Action::Forget(forget) => keep::forget(draft, forget),

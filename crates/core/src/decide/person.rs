@@ -129,7 +129,7 @@ pub(super) fn reset(mut draft: Draft<'_>, reset: &Reset) -> Transition {
 }
 
 /// What the same command is told when it comes again (S12).
-fn repeated(draft: &Draft<'_>, digest: u64) -> Option<Verdict> {
+pub(super) fn repeated(draft: &Draft<'_>, digest: u64) -> Option<Verdict> {
     let last = draft.record.last_decision.filter(|last| last.id == draft.command.id)?;
     Some(if last.digest == digest {
         Verdict::Noted(Noted { status: draft.record.status, changed: false })
@@ -138,6 +138,6 @@ fn repeated(draft: &Draft<'_>, digest: u64) -> Option<Verdict> {
     })
 }
 
-fn remember(draft: &mut Draft<'_>, digest: u64) {
+pub(super) fn remember(draft: &mut Draft<'_>, digest: u64) {
     draft.record.last_decision = Some(Receipt { id: draft.command.id, fence: draft.record.fence, digest });
 }

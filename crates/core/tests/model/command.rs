@@ -56,6 +56,7 @@ impl Bounds {
             step: None,
             request: None,
             salt: Salt([0; 16]),
+            holder: None,
             grant: Grant::Permit,
         }))
     }

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use twicesafe_core::{
-    Action, Actor, After, Answer, ApprovalRule, Approve, Ask, Claim, Command, CommandId, Fence, Finding,
-    Fingerprint, Forget, Grant, IntentId, Lane, LaneName, Lookup, MarkUndone, Moment, Name, Outcome, Place,
-    Policy, Purge, Recipe, Record, Recovery, Reject, Renew, Report, Reset, Resolution, Resolve, Salt, Settle,
-    Status, Timestamp, Transition, Verdict, decide,
+    Action, Actor, Adopt, After, Answer, ApprovalRule, Approve, Ask, Claim, Command, CommandId, Fence,
+    Finding, Fingerprint, Forget, Grant, IntentId, Lane, LaneName, Lookup, MarkUndone, Moment, Name, Outcome,
+    Place, Policy, Purge, Recipe, Record, Recovery, Reject, Renew, Report, Reset, Resolution, Resolve, Salt,
+    Settle, Status, Timestamp, Transition, Verdict, decide,
 };
 
 const START: i64 = 1_000_000;
@@ -84,6 +84,7 @@ fn claim(policy: Arc<Policy>, laned: bool) -> impl Strategy<Value = Action> {
             step: None,
             request: None,
             salt: Salt([0; 16]),
+            holder: None,
             grant: due_in.map_or(Grant::Permit, |due_in| Grant::Accept { due_in }),
         }))
     })
@@ -98,7 +99,15 @@ fn action(policy: Arc<Policy>, laned: bool) -> impl Strategy<Value = Action> {
         Just(Resolution::GiveUp),
     ];
     prop_oneof![
-        8 => claim(policy, laned),
+        8 => claim(policy.clone(), laned),
+        2 => answer().prop_map(move |answer| Action::Adopt(Box::new(Adopt {
+            name: Name::new("shop", "order:1").unwrap(),
+            fingerprint: None,
+            policy: policy.clone(),
+            answer,
+            reason: "".into(),
+            salt: Salt([0; 16]),
+        }))),
         8 => (fence(), generation(), report())
             .prop_map(|(fence, generation, report)| Action::Settle(Settle { fence, generation, report })),
         1 => fence().prop_map(|fence| Action::Renew(Renew { fence })),

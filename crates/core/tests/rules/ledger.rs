@@ -126,6 +126,7 @@ impl Ledger {
             step: None,
             request: None,
             salt: Salt([0; 16]),
+            holder: None,
             grant: Grant::Permit,
         }
     }

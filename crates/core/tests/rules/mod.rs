@@ -1,5 +1,6 @@
 //! The rules as scenarios: each test reads like the rule it checks and cites it.
 
+mod adopting;
 mod approval;
 mod claiming;
 mod doubt;

@@ -91,7 +91,7 @@ fn claim(intent: usize) -> BoxedStrategy<Action> {
                 step: (intent == 2).then(|| WorkStep::new("work", "step").unwrap()),
                 request: None,
                 salt: Salt([intent as u8; 16]),
-                holder: None,
+                holder: (intent == 2).then(|| Actor::new("process 7").unwrap()),
                 grant,
             }))
         })
