@@ -37,6 +37,9 @@ pub async fn an_attempt_and_its_answer_survive(world: &World) {
     assert_eq!(record(&done).source, Some(Source::Act));
     assert!(record(&done).last_settle.is_some() && record(&done).settled_at.is_some());
 
+    let held = world.tell(claim("held", &Policy::default()).held_by("process 'seven' \u{e9}")).await;
+    assert_eq!(record(&held).attempt.as_ref().unwrap().holder.as_str(), "process 'seven' \u{e9}");
+
     let negative = world.tell(claim("negative", &Policy::default()).in_lane("lane", Some(-7))).await;
     world.tell(settle(&negative, Outcome::Answered(Answer::default()))).await;
     let replayed = world.tell(claim("negative", &Policy::default()).in_lane("lane", Some(-7))).await;
