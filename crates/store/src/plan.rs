@@ -9,7 +9,7 @@ use twicesafe_core::{
     Timestamp, Transition, Verdict, decide,
 };
 
-use crate::tally::Tally;
+use crate::tally::{REVIEWS, Tally};
 
 /// What a store believes about an intent. Handed out with every answer, so that the next command about the same intent
 /// can be decided without reading it again; the version tells whether that was right.
@@ -24,6 +24,13 @@ pub struct Stored {
     pub(crate) salt: Option<Salt>,
     pub(crate) journal_rows: u32,
     pub(crate) journal_head: Head,
+}
+
+impl Stored {
+    /// Where its journal ends: how many rows there are, and the hash of the last (S40).
+    pub fn journal_end(&self) -> (u32, Head) {
+        (self.journal_rows, self.journal_head)
+    }
 }
 
 /// A command and the intent it is about.
@@ -263,6 +270,10 @@ impl Change {
         if standing(before) != standing(after) {
             before.into_iter().for_each(|record| tally.standing(record, -1));
             after.into_iter().for_each(|record| tally.standing(record, 1));
+        }
+        let in_review = |record: Option<&Record>| record.is_some_and(|record| record.status == Status::Review);
+        if in_review(after) && !in_review(before) {
+            tally.event(at, REVIEWS);
         }
         if let (Some(before), Some(after)) = (before, after)
             && before.doubt

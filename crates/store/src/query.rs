@@ -1,5 +1,7 @@
 //! Questions people ask a ledger.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use twicesafe_core::{Answer, Status, Timestamp};
 
@@ -9,6 +11,8 @@ use crate::plan::{JournalRow, Stored};
 pub const PAGE_MAX: usize = 1000;
 /// Most intents looked at for one page; a filter that matches few of them gets a short page and a cursor to go on from.
 pub const SCAN_MAX: usize = 20_000;
+/// How far the order of numbers and the order of arrival may be apart: as long as transactions overlap.
+const OVERLAP_MAX: Duration = Duration::from_secs(600);
 /// Most scopes behind one prefix.
 pub const SCOPES_MAX: usize = 200;
 
@@ -53,6 +57,13 @@ impl Filter {
             && self.containing.as_ref().is_none_or(containing)
             && self.created_from.is_none_or(|from| record.created_at >= from)
             && self.created_before.is_none_or(|before| record.created_at < before)
+    }
+
+    /// Whether all that follow on this way are too old to match. Numbers are given in the order of arrival, give or take
+    /// what overlaps.
+    pub(crate) fn ends_at(&self, path: &Path, stored: &Stored) -> bool {
+        let too_old = |from: Timestamp| stored.record.created_at + OVERLAP_MAX < from;
+        !matches!(path, Path::Status(_)) && self.created_from.is_some_and(too_old)
     }
 
     /// The way in that reads the least.

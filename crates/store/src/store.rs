@@ -155,7 +155,8 @@ impl Store {
             loop {
                 let want = limit + 1;
                 let rows = self.page(path, from, want).await?;
-                let ended = rows.len() < want;
+                let ended = rows.len() < want
+                    || rows.last().is_some_and(|(stored, _)| filter.ends_at(path, stored));
                 scanned += rows.len();
                 from = rows.last().map(|(_, cursor)| *cursor).or(from);
                 for (stored, cursor) in rows {

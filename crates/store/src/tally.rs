@@ -15,6 +15,7 @@ pub(crate) struct Tally(BTreeMap<(i64, &'static str), i64>);
 pub(crate) const REPLAYS: &str = "replays";
 pub(crate) const WAITS: &str = "waits";
 pub(crate) const MISMATCHES: &str = "mismatches";
+pub(crate) const REVIEWS: &str = "reviews";
 pub(crate) const RECOVERIES: &str = "recoveries";
 pub(crate) const RECOVERY_MILLIS: &str = "recovery milliseconds";
 const TOMBSTONE: &str = "standing: tombstone";
@@ -132,6 +133,11 @@ impl Statistics {
     /// Claims refused because their key had been used with other input.
     pub fn mismatches(&self) -> u64 {
         self.count(MISMATCHES)
+    }
+
+    /// How often an intent came into review.
+    pub fn reviews(&self) -> u64 {
+        self.count(REVIEWS)
     }
 
     /// How often doubt ended in knowledge, and the mean time that took.
