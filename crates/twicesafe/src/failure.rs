@@ -12,6 +12,8 @@ use twicesafe_ledger::{Error, StoreError};
 pub(crate) enum Failure {
     /// Asked for something that does not exist; the text says what to do instead.
     Usage(String),
+    /// What was looked for was found, and it should not be there; the text says what to do.
+    Found(String),
     /// Its output could not be written.
     Output(io::Error),
     /// Something with a code. Its page says more.
@@ -37,7 +39,7 @@ impl Failure {
             // The reader has seen enough: `twicesafe explain | head -1`.
             Self::Output(error) if error.kind() == ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
             Self::Output(error) => format!("twicesafe: cannot write the output: {error}"),
-            Self::Usage(words) => format!("twicesafe: {words}"),
+            Self::Usage(words) | Self::Found(words) => format!("twicesafe: {words}"),
             Self::Coded { code, cause, remedy } if as_json => {
                 json!({ "code": code.as_str(), "message": cause, "hint": remedy }).to_string()
             }
@@ -52,7 +54,7 @@ impl Failure {
 
     pub(crate) fn exit_status(&self) -> u8 {
         match self {
-            Self::Output(_) => 1,
+            Self::Output(_) | Self::Found(_) => 1,
             Self::Usage(_) => 2,
             Self::Coded { code, .. } => exit_status_of(*code),
         }
