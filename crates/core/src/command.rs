@@ -123,10 +123,12 @@ pub enum Grant {
 }
 
 /// Extends a lease.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Renew {
     /// The permit.
     pub fence: Fence,
+    /// Which process acts, where that has become known only now.
+    pub holder: Option<Actor>,
 }
 
 /// Reports what came of a permit.

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use twicesafe_core::{
-    Actor, ApprovalRule, Finding, Fingerprint, InvalidName, LaneName, Name, OnMismatch, OnReview, Place, Policy,
-    Recipe, Recovery, Step, VersionMeans,
+    Actor, ApprovalRule, Finding, Fingerprint, InvalidName, LaneName, Name, OnMismatch, OnReview, Place,
+    Policy, Recipe, Recovery, Step, VersionMeans,
 };
 
 use crate::attempt::Attempt;
@@ -20,6 +20,7 @@ const WAIT_DEFAULT: Duration = Duration::from_secs(25);
 
 type LookupFuture = Pin<Box<dyn Future<Output = Finding> + Send>>;
 pub(crate) type LookupFn = Arc<dyn Fn(Attempt) -> LookupFuture + Send + Sync>;
+pub(crate) type LivesFn = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 type FingerprintFn = Arc<dyn Fn(&Recipe) -> Option<Fingerprint> + Send + Sync>;
 
 /// One thing the business wants to happen once, and what is agreed about it.
@@ -37,6 +38,7 @@ pub struct Intent {
     pub(crate) holder: Option<Actor>,
     pub(crate) wait: Duration,
     pub(crate) lookup: Option<LookupFn>,
+    pub(crate) holder_lives: Option<LivesFn>,
 }
 
 /// What the fingerprint is made of.
@@ -80,6 +82,7 @@ impl Intent {
             holder: None,
             wait: WAIT_DEFAULT,
             lookup: None,
+            holder_lives: None,
         }
     }
 
@@ -205,6 +208,14 @@ impl Intent {
     #[must_use]
     pub fn holder(mut self, holder: Actor) -> Self {
         self.holder = Some(holder);
+        self
+    }
+
+    /// How to see whether a holder, by the name it gave itself, still lives. As long as it does nobody else is given leave,
+    /// whatever its lease says.
+    #[must_use]
+    pub fn holder_lives(mut self, lives: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
+        self.holder_lives = Some(Arc::new(lives));
         self
     }
 

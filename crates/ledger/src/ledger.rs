@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::broadcast;
 use twicesafe_core::{
-    Action, Actor, Alert, Answer, Ask, Claim, Command, CommandId, Grant, IntentId, Name, Notice, Report,
-    Salt, Settle, Source, Timestamp, Verdict, Wait, WaitCause,
+    Action, Actor, Alert, Answer, Ask, Claim, Command, CommandId, Grant, IntentId, Name, Notice, Renew,
+    Report, Salt, Settle, Source, Timestamp, Verdict, Wait, WaitCause,
 };
 use twicesafe_store::{Address, Applied, Dossier, Options, Order, Store, StoreError, Stored};
 
@@ -306,6 +306,20 @@ impl Ledger {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Notes which process acts under a permit, where that has become known only after the claim.
+    pub async fn name_holder(&self, attempt: &Attempt, holder: Actor) -> Result<(), Error> {
+        let since = Instant::now();
+        let renew = Renew { fence: attempt.permit().fence, holder: Some(holder) };
+        let applied =
+            self.apply(Order::believing(attempt.believed(), self.command(Action::Renew(renew)))).await?;
+        match (applied.verdict, applied.stored) {
+            (Verdict::Proceed(renewed), Some(stored)) => attempt.renewed(since, &renewed, stored),
+            (Verdict::Refuse(refusal), _) => return Err(refusal.into()),
+            _ => {}
+        }
+        Ok(())
     }
 
     /// What is believed of an intent. Decides first what time alone has decided (S24).

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
+use twicesafe_core::journal::Event;
 use twicesafe_core::{Answer, Finding, Report, Status, WaitCause};
 use twicesafe_store::Stored;
 
@@ -83,7 +84,12 @@ impl Ledger {
     /// Claims until there is leave to act, an answer, or no more patience.
     async fn wait_for_turn(&self, intent: &Intent, deadline: Instant) -> Result<Turn, Error> {
         loop {
-            let (retry_after, cause, known) = match self.claim(intent).await? {
+            let claimed = if self.holder_lives(intent).await? {
+                Claimed::Wait { retry_after: RETRY_AFTER_DEFAULT, cause: WaitCause::Pending, known: None }
+            } else {
+                self.claim(intent).await?
+            };
+            let (retry_after, cause, known) = match claimed {
                 Claimed::Proceed(permit) => return Ok(Turn::Act(permit)),
                 Claimed::Replay(given) => return Ok(Turn::Given(given)),
                 Claimed::Refused(given) => return Err(Error::Refused(Box::new(given))),
@@ -115,6 +121,24 @@ impl Ledger {
                 },
                 None => pause.await,
             }
+        }
+    }
+
+    /// Whether somebody whose lease is over was seen alive: then a claim would only spread doubt.
+    async fn holder_lives(&self, intent: &Intent) -> Result<bool, Error> {
+        let Some(lives) = &intent.holder_lives else { return Ok(false) };
+        let Some(stored) = self.store().find(&intent.name).await? else { return Ok(false) };
+        let record = &stored.record;
+        match &record.attempt {
+            Some(attempt) => {
+                Ok(attempt.lease_until <= self.store().now().await? && lives(attempt.holder.as_str()))
+            }
+            None if record.doubt && !record.status.is_settled() => {
+                let journal = self.store().journal(stored.id).await?;
+                let last = journal.iter().rev().find(|row| row.entry.event == Event::Lapsed);
+                Ok(last.is_some_and(|row| lives(&row.entry.reason)))
+            }
+            None => Ok(false),
         }
     }
 

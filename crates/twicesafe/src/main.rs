@@ -9,6 +9,7 @@ mod failure;
 mod operators;
 mod output;
 mod place;
+mod run;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -46,6 +47,7 @@ enum Command {
         /// The code: TS0010, ts0010, 0010 or 10.
         code: Option<String>,
     },
+    Run(Box<run::Run>),
     #[command(flatten)]
     Operate(operators::Operate),
     #[command(flatten)]
@@ -53,6 +55,10 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    let mut words = std::env::args_os().skip(1);
+    if words.next().is_some_and(|word| word == run::child::BECOME_CHILD) {
+        run::child::become_child(&mut words);
+    }
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(said) => {
@@ -63,18 +69,20 @@ fn main() -> ExitCode {
     };
     let as_json = arguments.common.json;
     match run(arguments) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(status) => ExitCode::from(status),
         Err(failure) => failure.tell(as_json),
     }
 }
 
-fn run(Arguments { common, command }: Arguments) -> Result<(), Failure> {
+fn run(Arguments { common, command }: Arguments) -> Result<u8, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let mut out = io::BufWriter::new(io::stdout().lock());
+    let mut out = io::BufWriter::new(io::stdout());
     match command {
+        Command::Run(run) => return runtime.block_on(run::run(*run, &common)),
         Command::Explain { code } => explain::run(code.as_deref(), common.json, &mut out)?,
         Command::Operate(operate) => runtime.block_on(operators::run(operate, &common, &mut out))?,
         Command::Data(data) => runtime.block_on(data::run(data, &common, &mut out))?,
     }
-    Ok(out.flush()?)
+    out.flush()?;
+    Ok(0)
 }

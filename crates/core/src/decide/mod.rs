@@ -47,7 +47,7 @@ pub fn decide(
             let draft = Draft::of(record, lane, command, moment);
             match action {
                 Action::Claim(claim) => claim::known(draft, claim),
-                Action::Renew(renew) => settle::renew(draft, *renew),
+                Action::Renew(renew) => settle::renew(draft, renew),
                 Action::Settle(settle) => settle::settle(draft, settle),
                 Action::Ask(_) => doubt::ask(draft),
                 Action::Expire => doubt::expire(draft),

@@ -7,7 +7,7 @@ use crate::permit::PermitKind;
 use crate::record::{Attempt, Receipt};
 
 /// Extends the lease of a permit that is still out, at most until `act_max` (S10).
-pub(super) fn renew(mut draft: Draft<'_>, renew: Renew) -> Transition {
+pub(super) fn renew(mut draft: Draft<'_>, renew: &Renew) -> Transition {
     draft.lapse();
     let now = draft.now();
     let latest =
@@ -16,6 +16,9 @@ pub(super) fn renew(mut draft: Draft<'_>, renew: Renew) -> Transition {
     let Some(attempt) = draft.record.attempt.as_mut().filter(|_| fence == renew.fence) else {
         return draft.refuse(Refusal::StaleFence);
     };
+    if let Some(holder) = &renew.holder {
+        attempt.holder = holder.clone();
+    }
     let end = attempt.granted_at + policy.act_max;
     if attempt.lease_until >= end {
         // It runs on to its end, and not longer.

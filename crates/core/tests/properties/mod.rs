@@ -110,7 +110,7 @@ fn action(policy: Arc<Policy>, laned: bool) -> impl Strategy<Value = Action> {
         }))),
         8 => (fence(), generation(), report())
             .prop_map(|(fence, generation, report)| Action::Settle(Settle { fence, generation, report })),
-        1 => fence().prop_map(|fence| Action::Renew(Renew { fence })),
+        1 => fence().prop_map(|fence| Action::Renew(Renew { fence, holder: None })),
         3 => Just(Action::Ask(Ask)),
         3 => Just(Action::Expire),
         2 => generation().prop_map(|generation| Action::Approve(Approve { generation, fingerprint: None })),

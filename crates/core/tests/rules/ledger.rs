@@ -165,7 +165,7 @@ impl Ledger {
     }
 
     pub fn renew(&mut self, fence: Fence) -> Verdict {
-        self.run("caller", Action::Renew(Renew { fence }))
+        self.run("caller", Action::Renew(Renew { fence, holder: None }))
     }
 
     pub fn expire(&mut self) -> Verdict {

@@ -134,7 +134,7 @@ pub async fn s11_a_stale_report_cannot_write(world: &World) {
     let second = world.tell(claim("k", &policy)).await;
     assert_eq!(permit(&second).fence.number(), 2);
 
-    let renewed = about(&first, "caller", Action::Renew(Renew { fence: permit(&first).fence }));
+    let renewed = about(&first, "caller", Action::Renew(Renew { fence: permit(&first).fence, holder: None }));
     assert_eq!(world.tell(renewed).await.verdict, Verdict::Refuse(Refusal::StaleFence));
     let stale = world.tell(settle(&first, Outcome::not_sent("too late"))).await;
     assert_eq!(stale.verdict, Verdict::Refuse(Refusal::StaleFence));

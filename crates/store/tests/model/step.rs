@@ -63,7 +63,7 @@ fn action(intent: usize, fence: u64, generation: u32) -> BoxedStrategy<Action> {
     prop_oneof![
         8 => claim(intent),
         8 => settle.prop_map(|(fence, generation, report)| Action::Settle(Settle { fence, generation, report })),
-        1 => fences.prop_map(|fence| Action::Renew(Renew { fence })),
+        1 => fences.prop_map(|fence| Action::Renew(Renew { fence, holder: None })),
         3 => Just(Action::Ask(Ask)),
         2 => Just(Action::Expire),
         3 => generations.clone().prop_map(|generation| Action::Approve(Approve { generation, fingerprint: None })),

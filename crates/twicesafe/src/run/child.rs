@@ -1,0 +1,184 @@
+//! The command that is run: started so that it dies with its runner, listened to, and waited for.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use bytes::Bytes;
+use rustix::process::{Pid, Signal};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::process::Command;
+
+use super::captured::{Captured, Output};
+
+/// The hidden first argument that makes this binary the shell of a child: see [`become_child`].
+pub(crate) const BECOME_CHILD: &str = "__become-child";
+/// What the shell says on stderr, with a word only its runner knows, when it could not become the command.
+const NOT_STARTED: &str = "twicesafe-not-started";
+
+/// How a command ended.
+pub(crate) enum Ended {
+    /// It never started: nothing was done.
+    NotStarted(String),
+    /// With that exit status.
+    Exited(Captured),
+    /// Killed by that signal.
+    Killed(i32),
+}
+
+/// The child that is running now, for passing signals on; 0 when there is none.
+#[derive(Clone, Default)]
+pub(crate) struct Current(Arc<AtomicU32>);
+
+impl Current {
+    /// Passes a signal on. Says whether there was somebody to pass it to.
+    pub(crate) fn signal(&self, signal: Signal) -> bool {
+        let pid = i32::try_from(self.0.load(Ordering::SeqCst)).ok().and_then(Pid::from_raw);
+        pid.is_some_and(|pid| rustix::process::kill_process(pid, signal).is_ok())
+    }
+}
+
+/// A command, ready to be started.
+pub(crate) struct Prepared {
+    pub(crate) words: Vec<OsString>,
+    pub(crate) environment: Vec<(&'static str, String)>,
+    /// What it reads, where that was read before; otherwise what this process would read.
+    pub(crate) stdin: Option<Bytes>,
+    /// Whether its output is shown as it comes.
+    pub(crate) shown: bool,
+}
+
+impl Prepared {
+    /// Starts it, calls `started` with its number, listens until it ends.
+    pub(crate) async fn run<F, Fut>(self, current: &Current, started: F) -> io::Result<Ended>
+    where
+        F: FnOnce(u32) -> Fut,
+        Fut: Future<Output = ()>,
+    {
+        if let Err(why) = resolve(&self.words[0]) {
+            return Ok(Ended::NotStarted(why));
+        }
+        let word = nonce();
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg(BECOME_CHILD).arg(std::process::id().to_string()).arg(&word).args(&self.words);
+        command.envs(self.environment).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        command.stdin(if self.stdin.is_some() { Stdio::piped() } else { Stdio::inherit() });
+        let mut child = command.spawn()?;
+        let pid = child.id().unwrap_or(0);
+        current.0.store(pid, Ordering::SeqCst);
+        let feeding = child.stdin.take().zip(self.stdin).map(|(mut pipe, bytes)| {
+            // A command need not read what it is given.
+            tokio::spawn(async move { pipe.write_all(&bytes).await.is_ok() })
+        });
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let marker = format!("{NOT_STARTED} {word}");
+        let (shown, its_marker) = (self.shown, marker.clone());
+        let listening = async move {
+            tokio::join!(
+                listen(stdout, shown.then(io::stdout), None),
+                listen(stderr, shown.then(io::stderr), Some(its_marker.as_str()))
+            )
+        };
+        let (listened, ()) = tokio::join!(listening, started(pid));
+        let status = child.wait().await;
+        current.0.store(0, Ordering::SeqCst);
+        drop(feeding);
+        let (stdout, stderr) = (listened.0?, listened.1?);
+        let said = String::from_utf8_lossy(&stderr.kept);
+        if let Some((_, why)) = said.split_once(&marker) {
+            return Ok(Ended::NotStarted(why.trim().to_owned()));
+        }
+        let status = status?;
+        Ok(match (status.code(), status.signal()) {
+            (Some(status), _) => Ended::Exited(Captured { status, stdout, stderr }),
+            (None, signal) => Ended::Killed(signal.unwrap_or(0)),
+        })
+    }
+}
+
+/// Keeps what comes, and shows it as it comes.
+async fn listen<R: AsyncRead + Unpin, W: Write>(
+    from: Option<R>,
+    mut show: Option<W>,
+    hide: Option<&str>,
+) -> io::Result<Output> {
+    let mut output = Output::default();
+    let Some(mut from) = from else { return Ok(output) };
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        let n = from.read(&mut buffer).await?;
+        if n == 0 {
+            return Ok(output);
+        }
+        let chunk = &buffer[..n];
+        output.push(chunk);
+        let hidden =
+            hide.is_some_and(|word| chunk.windows(word.len()).any(|window| window == word.as_bytes()));
+        if let Some(show_to) = &mut show
+            && !hidden
+            && show_to.write_all(chunk).and_then(|()| show_to.flush()).is_err()
+        {
+            // Whoever watched has gone; the command goes on and is kept.
+            show = None;
+        }
+    }
+}
+
+/// Becomes the command. Called in a new process, before anything else.
+///
+/// It first asks the kernel to be killed when its runner dies, which outlives becoming another program; then looks whether
+/// the runner died before it could ask.
+pub(crate) fn become_child(arguments: &mut dyn Iterator<Item = OsString>) -> ! {
+    let runner = arguments.next().and_then(|pid| pid.to_str()?.parse::<u32>().ok());
+    let word = arguments.next().unwrap_or_default();
+    let program = arguments.next().unwrap_or_default();
+    let asked = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
+    let parent = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get().unsigned_abs());
+    let why = if asked.is_err() || parent != runner {
+        "its runner is gone".to_owned()
+    } else {
+        std::process::Command::new(&program).args(arguments).exec().to_string()
+    };
+    let _ = writeln!(
+        io::stderr(),
+        "{NOT_STARTED} {} {}: {why}",
+        word.to_string_lossy(),
+        program.to_string_lossy()
+    );
+    std::process::exit(127)
+}
+
+/// Where a program is, the way a shell looks for it.
+fn resolve(program: &OsStr) -> Result<PathBuf, String> {
+    let shown = program.to_string_lossy();
+    let executable = |path: &Path| {
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::metadata(path).map(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+    };
+    if Path::new(program).components().count() > 1 || shown.starts_with('/') {
+        return match executable(Path::new(program)) {
+            Ok(true) => Ok(program.into()),
+            Ok(false) => Err(format!("{shown} may not be executed")),
+            Err(error) => Err(format!("{shown}: {error}")),
+        };
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .map(|folder| folder.join(program))
+        .find(|candidate| executable(candidate).unwrap_or(false))
+        .ok_or_else(|| format!("{shown} was not found in PATH"))
+}
+
+/// A word nobody can guess.
+fn nonce() -> String {
+    let mut bytes = [0_u8; 16];
+    match std::fs::File::open("/dev/urandom").and_then(|mut file| io::Read::read_exact(&mut file, &mut bytes))
+    {
+        Ok(()) => format!("{:032x}", u128::from_be_bytes(bytes)),
+        Err(_) => format!("{}-{:?}", std::process::id(), std::time::Instant::now()),
+    }
+}
