@@ -1,12 +1,12 @@
 //! The command that is run: started so that it dies with its runner, listened to, and waited for.
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use rustix::process::{Pid, Signal};
@@ -30,15 +30,20 @@ pub(crate) enum Ended {
     Killed(i32),
 }
 
-/// The child that is running now, for passing signals on; 0 when there is none.
+/// The children that are running now, for passing signals on.
 #[derive(Clone, Default)]
-pub(crate) struct Current(Arc<AtomicU32>);
+pub(crate) struct Current(Arc<Mutex<BTreeSet<u32>>>);
 
 impl Current {
     /// Passes a signal on. Says whether there was somebody to pass it to.
     pub(crate) fn signal(&self, signal: Signal) -> bool {
-        let pid = i32::try_from(self.0.load(Ordering::SeqCst)).ok().and_then(Pid::from_raw);
-        pid.is_some_and(|pid| rustix::process::kill_process(pid, signal).is_ok())
+        let pids = self.pids();
+        let alive = pids.iter().filter_map(|pid| Pid::from_raw(i32::try_from(*pid).ok()?));
+        alive.filter(|pid| rustix::process::kill_process(*pid, signal).is_ok()).count() > 0
+    }
+
+    fn pids(&self) -> MutexGuard<'_, BTreeSet<u32>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -69,7 +74,7 @@ impl Prepared {
         command.stdin(if self.stdin.is_some() { Stdio::piped() } else { Stdio::inherit() });
         let mut child = command.spawn()?;
         let pid = child.id().unwrap_or(0);
-        current.0.store(pid, Ordering::SeqCst);
+        current.pids().insert(pid);
         let feeding = child.stdin.take().zip(self.stdin).map(|(mut pipe, bytes)| {
             // A command need not read what it is given.
             tokio::spawn(async move { pipe.write_all(&bytes).await.is_ok() })
@@ -85,7 +90,7 @@ impl Prepared {
         };
         let (listened, ()) = tokio::join!(listening, started(pid));
         let status = child.wait().await;
-        current.0.store(0, Ordering::SeqCst);
+        current.pids().remove(&pid);
         drop(feeding);
         let (stdout, stderr) = (listened.0?, listened.1?);
         let said = String::from_utf8_lossy(&stderr.kept);
@@ -143,12 +148,14 @@ pub(crate) fn become_child(arguments: &mut dyn Iterator<Item = OsString>) -> ! {
     } else {
         std::process::Command::new(&program).args(arguments).exec().to_string()
     };
-    let _ = writeln!(
-        io::stderr(),
-        "{NOT_STARTED} {} {}: {why}",
+    // In one piece, so that the runner can tell it from what a command says.
+    let line = format!(
+        "{NOT_STARTED} {} {}: {why}
+",
         word.to_string_lossy(),
         program.to_string_lossy()
     );
+    let _ = io::stderr().write_all(line.as_bytes());
     std::process::exit(127)
 }
 
