@@ -1,6 +1,8 @@
 //! The binary as a user meets it, and the workspace as its engineers agreed on it.
 
 mod explain;
+mod operators;
+mod snapshot;
 mod workspace;
 
 use std::process::{Command, Output};

@@ -46,6 +46,9 @@ pub(super) fn step(stored: &Stored, now: Timestamp) -> String {
 fn ready(record: &Record, now: Timestamp) -> String {
     match record.due_at.filter(|due_at| *due_at > now) {
         Some(due_at) => format!("Wait: it is due at {}. Nothing was sent.", time(due_at)),
+        None if record.generation > 1 => {
+            "Run it: nothing was sent since the fresh start, and the next caller acts.".to_owned()
+        }
         None => "Run it: nothing was sent, and the next caller acts.".to_owned(),
     }
 }

@@ -252,7 +252,8 @@ fn doubt(record: &Record) -> Option<String> {
     if !record.doubt {
         return None;
     }
-    let since = record.first_sent_at.map_or_else(String::new, |since| format!(" since {}", time(since)));
+    let since =
+        record.first_sent_at.map_or_else(String::new, |since| format!(", at {} or later", time(since)));
     let quiet = record
         .quiet_at
         .map_or_else(String::new, |quiet_at| format!("; nothing of it can arrive after {}", time(quiet_at)));

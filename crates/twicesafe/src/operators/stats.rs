@@ -125,7 +125,7 @@ fn happened(counts: &Statistics) -> Vec<Figure> {
         figure(
             "decisions by people",
             people.into_iter().map(|event| counts.events(event)).sum(),
-            "the sum of the following seven",
+            "approved, rejected, resolved, reset and forgotten, together",
         ),
         event("approved", Event::Approved, "a person said yes"),
         event("rejected", Event::Rejected, "a person said no"),
