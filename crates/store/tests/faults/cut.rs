@@ -1,7 +1,5 @@
 //! The connection is cut around a commit: the store applies again with the same ids, and the caller notices nothing (S12).
 
-use std::time::Duration;
-
 use twicesafe_core::{Outcome, Policy, Recovery, Status, Verdict};
 use twicesafe_store::{Address, Options, Order, Store};
 
@@ -102,7 +100,7 @@ async fn s12_cut_many_times_under_load() {
     let callers = (0..8).map(|caller| {
         let store = ledger.store.clone();
         tokio::spawn(async move {
-            for n in 0..100 {
+            for n in 0..25 {
                 let key = format!("{caller} {n}");
                 let claimed = store.apply_one(claim(&key, &Policy::default()).into()).await.unwrap();
                 assert_eq!(permit(&claimed).fence.number(), 1);
@@ -110,21 +108,12 @@ async fn s12_cut_many_times_under_load() {
             }
         })
     });
-    let working = futures_util::future::join_all(callers);
-    let cutting = async {
-        for n in 0.. {
-            ledger.proxy.cut(if n % 2 == 0 { Cut::Before } else { Cut::After });
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-    };
-    tokio::select! {
-        ended = working => ended.into_iter().for_each(Result::unwrap),
-        () = cutting => unreachable!("it does not end"),
-    }
+    ledger.proxy.cut(Cut::Sometimes);
+    futures_util::future::join_all(callers).await.into_iter().for_each(Result::unwrap);
     ledger.proxy.cut(Cut::Never);
     assert!(ledger.proxy.cuts() > 2, "{} cuts", ledger.proxy.cuts());
     let done = audit(&ledger.store).await;
-    assert_eq!(done.len(), 800);
+    assert_eq!(done.len(), 200);
     for stored in done {
         assert_eq!(ledger.store.journal(stored.id).await.unwrap().len(), 2);
     }

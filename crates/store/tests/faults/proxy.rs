@@ -23,7 +23,12 @@ pub enum Cut {
     After = 2,
     /// Nothing passes, ever.
     Everything = 3,
+    /// Every few commits, now before, now after.
+    Sometimes = 4,
 }
+
+/// Commits from one cut to the next, when they are cut sometimes.
+const COMMITS_BETWEEN: usize = 9;
 
 pub struct Proxy {
     port: u16,
@@ -33,6 +38,7 @@ pub struct Proxy {
 #[derive(Default)]
 struct Shared {
     next: AtomicU8,
+    commits: AtomicUsize,
     cuts: AtomicUsize,
 }
 
@@ -41,8 +47,14 @@ impl Shared {
         self.next.load(Ordering::SeqCst) == Cut::Everything as u8
     }
 
-    /// Whether to cut at this commit, and when. Each order to cut is good for one commit.
+    /// Whether to cut at this commit, and when. Each order to cut before or after is good for one commit.
     fn at_commit(&self) -> Cut {
+        let commits = self.commits.fetch_add(1, Ordering::SeqCst);
+        if self.next.load(Ordering::SeqCst) == Cut::Sometimes as u8 && commits.is_multiple_of(COMMITS_BETWEEN)
+        {
+            let cuts = self.cuts.fetch_add(1, Ordering::SeqCst);
+            return if cuts.is_multiple_of(2) { Cut::Before } else { Cut::After };
+        }
         let taken = |cut: Cut| {
             self.next
                 .compare_exchange(cut as u8, Cut::Never as u8, Ordering::SeqCst, Ordering::SeqCst)
@@ -127,7 +139,7 @@ async fn there(
         match if commits { shared.at_commit() } else { Cut::Never } {
             Cut::Before => return Ok(()),
             Cut::After => drop(silence.send(true)),
-            Cut::Never | Cut::Everything => {}
+            Cut::Never | Cut::Everything | Cut::Sometimes => {}
         }
         to.write_u8(kind).await?;
         to.write_all(&body).await?;
