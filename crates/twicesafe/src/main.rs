@@ -4,6 +4,7 @@
 //! statuses are in `docs/exit-statuses.md`.
 
 mod data;
+mod demo;
 mod explain;
 mod failure;
 mod operators;
@@ -48,6 +49,8 @@ enum Command {
         code: Option<String>,
     },
     Run(Box<run::Run>),
+    /// Runs a small automation against a small shop, without and with Twicesafe, and counts what the shop got.
+    Demo,
     #[command(flatten)]
     Operate(operators::Operate),
     #[command(flatten)]
@@ -56,8 +59,11 @@ enum Command {
 
 fn main() -> ExitCode {
     let mut words = std::env::args_os().skip(1);
-    if words.next().is_some_and(|word| word == run::child::BECOME_CHILD) {
-        run::child::become_child(&mut words);
+    match words.next().as_ref().and_then(|word| word.to_str()) {
+        Some(run::child::BECOME_CHILD) => run::child::become_child(&mut words),
+        Some(demo::BUY) => std::process::exit(demo::buy(&mut words)),
+        Some(demo::ASK) => std::process::exit(demo::ask(&mut words)),
+        _ => {}
     }
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
@@ -79,6 +85,7 @@ fn run(Arguments { common, command }: Arguments) -> Result<u8, Failure> {
     let mut out = io::BufWriter::new(io::stdout());
     match command {
         Command::Run(run) => return runtime.block_on(run::run(*run, &common)),
+        Command::Demo => demo::run(&mut out)?,
         Command::Explain { code } => explain::run(code.as_deref(), common.json, &mut out)?,
         Command::Operate(operate) => runtime.block_on(operators::run(operate, &common, &mut out))?,
         Command::Data(data) => runtime.block_on(data::run(data, &common, &mut out))?,

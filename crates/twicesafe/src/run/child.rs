@@ -150,8 +150,7 @@ pub(crate) fn become_child(arguments: &mut dyn Iterator<Item = OsString>) -> ! {
     };
     // In one piece, so that the runner can tell it from what a command says.
     let line = format!(
-        "{NOT_STARTED} {} {}: {why}
-",
+        "{NOT_STARTED} {} {}: {why}\n",
         word.to_string_lossy(),
         program.to_string_lossy()
     );
