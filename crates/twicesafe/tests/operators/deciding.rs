@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use twicesafe_ledger::{Policy, Recovery};
+
 use crate::operators::world::{World, check, doubtful, invoice};
 
 const MAIL: &str = "shop/mail.send";
@@ -119,7 +121,7 @@ fn s26_it_is_too_early_to_say_no_while_something_can_arrive() {
     check(
         "too-early",
         |world| {
-            let mut policy = twicesafe_ledger::Policy::default();
+            let mut policy = Policy::new(Recovery::Person);
             policy.in_flight_max = Duration::from_secs(3600);
             world.with(async |ledger| doubtful(ledger, invoice("order:1").policy(policy), "timed out").await);
             world

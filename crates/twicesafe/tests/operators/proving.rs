@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use twicesafe_ledger::{Intent, Policy, Recovery};
+
 use crate::operators::world::{World, check, done, invoice};
 use crate::snapshot;
 
@@ -9,13 +11,13 @@ use crate::snapshot;
 const SHORT: Duration = Duration::from_secs(2);
 
 /// Kept for no time at all once its attempt must be over.
-fn short_lived(key: &str) -> twicesafe_ledger::Intent {
-    let mut policy = twicesafe_ledger::Policy::default();
+fn short_lived(key: &str) -> Intent {
+    let mut policy = Policy::new(Recovery::Person);
     policy.lease = SHORT;
     policy.act_max = SHORT;
     policy.retention = Duration::from_millis(1);
     policy.tombstone = Duration::ZERO;
-    twicesafe_ledger::Intent::new("billing/invoice.send", key).unwrap().policy(policy)
+    Intent::new("billing/invoice.send", key).unwrap().policy(policy)
 }
 
 #[test]
