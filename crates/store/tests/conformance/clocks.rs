@@ -39,8 +39,9 @@ pub async fn s10_a_jump_suspends_expiry(world: &World) {
         let told = world.tell(claim(key, &policy)).await;
         assert!(matches!(told.verdict, Verdict::Wait(_)), "{key}: {:?}", told.verdict);
     }
-    let renewed =
-        world.tell(about(&alive, "caller", Action::Renew(Renew { fence: permit(&alive).fence, holder: None }))).await;
+    let renewed = world
+        .tell(about(&alive, "caller", Action::Renew(Renew { fence: permit(&alive).fence, holder: None })))
+        .await;
     assert!(matches!(renewed.verdict, Verdict::Proceed(_) | Verdict::Refuse(_)));
     world.pass(policy.lease).await;
     let expired = world.tell(about(&dead, "sweep", Action::Expire)).await;
