@@ -262,8 +262,11 @@ impl Draft<'_> {
         if older && means == VersionMeans::Snapshot && !self.record.doubt {
             return Way::Overtaken;
         }
-        if let Some(holder) = lane.holder.filter(|holder| *holder != lane.me) {
-            return Way::Taken(Some(holder));
+        match lane.holder {
+            // It touches the entity already, or may have: the others wait for it, not it for them.
+            Some(holder) if holder == lane.me => return Way::Free { late: older },
+            Some(holder) => return Way::Taken(Some(holder)),
+            None => {}
         }
         let mine = (place.version, lane.me);
         let before_me = |other: &Waiting| other.until > self.now() && (other.version, other.intent) < mine;

@@ -24,10 +24,11 @@ pub(super) fn mark_undone(mut draft: Draft<'_>, mark: &MarkUndone) -> Transition
 
 /// Drops the answer after the retention, and the tombstone after its own time. Open statuses never expire silently.
 pub(super) fn purge(mut draft: Draft<'_>, purge: Purge) -> Transition {
+    let lapsed = draft.lapse();
     let (now, policy) = (draft.now(), draft.record.policy.clone());
     let Some(settled_at) = draft.record.settled_at.filter(|_| draft.moment.expiry && !purge.work_is_open)
     else {
-        return draft.noted(false);
+        return draft.noted(lapsed);
     };
     let answer_ends = settled_at + policy.retention;
     if draft.record.tombstone && now >= answer_ends + policy.tombstone {
@@ -37,7 +38,7 @@ pub(super) fn purge(mut draft: Draft<'_>, purge: Purge) -> Transition {
         return transition;
     }
     if draft.record.tombstone || now < answer_ends {
-        return draft.noted(false);
+        return draft.noted(lapsed);
     }
     entomb(&mut draft);
     draft.journal(Event::Purged, "");

@@ -99,6 +99,16 @@ fn s15_order_sorts_what_waits_as_long_as_its_place_is_kept() {
 }
 
 #[test]
+fn s15_who_holds_the_lane_in_doubt_does_not_wait_for_those_that_wait_for_it() {
+    let mut ledger = lane(Policy::new(Recovery::NativeKey { retention: 86_400 * SECOND, lookup: None }));
+    let permit = ledger.permit();
+    ledger.acted(&permit, unknown());
+    let until = ledger.moment.now + 600 * SECOND;
+    ledger.lane.as_mut().unwrap().first_waiting = Some(Waiting { version: Some(4), intent: OTHER, until });
+    ledger.permit();
+}
+
+#[test]
 fn s15_a_lane_stays_closed_until_the_last_of_several_attempts_cannot_arrive() {
     let mut ledger = lane(Policy::new(Recovery::Repeat));
     let first = ledger.permit();
