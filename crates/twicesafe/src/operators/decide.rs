@@ -237,7 +237,6 @@ impl<'a> Decision<'a> {
 
     /// A refusal with what an operator needs to go on.
     fn explained(&self, refusal: Refusal) -> Failure {
-        let it = next::quoted(&self.name);
         match refusal {
             Refusal::TooEarly(at) => Failure::coded(
                 Code::TooEarly,
@@ -247,7 +246,7 @@ impl<'a> Decision<'a> {
             Refusal::WrongStatus(_) | Refusal::Moved => Failure::coded(
                 refusal.code(),
                 refusal.to_string(),
-                format!("Look again: twicesafe show {it}"),
+                format!("Look again: {}", next::command("show", &self.name, "")),
             ),
             refusal => Error::from(refusal).into(),
         }

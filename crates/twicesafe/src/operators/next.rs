@@ -10,35 +10,38 @@ pub(super) fn step(stored: &Stored, now: Timestamp) -> String {
     let Some(name) = &record.name else {
         return "Nothing: it was forgotten, and does not happen again.".to_owned();
     };
-    let it = quoted(name);
+    let command = |verb, options| command(verb, name, options);
+    let reset = || command("reset", "--reason TEXT");
     if record.tombstone {
         return format!(
-            "Nothing: its answer is no longer kept, and it does not happen again. To do it afresh: twicesafe reset {it} --reason TEXT"
+            "Nothing: its answer is no longer kept, and it does not happen again. To do it afresh: {}",
+            reset()
         );
     }
     match record.status {
         Status::Held => {
-            format!("Say yes or no: twicesafe approve {it}, or twicesafe reject {it} --reason TEXT")
+            format!("Say yes or no: {}, or {}", command("approve", ""), command("reject", "--reason TEXT"))
         }
         Status::Ready => ready(record, now),
         Status::Pending => pending(record, now),
         Status::Retryable => retryable(record, now),
         Status::Review => format!(
-            "Look at the destination, then say what you found: twicesafe resolve {it} --happened | --did-not-happen | --give-up, with --reason TEXT"
+            "Look at the destination, then say what you found: {}",
+            command("resolve", "(--happened | --did-not-happen | --give-up) --reason TEXT")
         ),
         Status::Done => "Nothing: it is done. Running it again gives the first answer.".to_owned(),
         Status::Failed if record.doubt => format!(
-            "Nothing: it was given up, and nobody knows whether it happened. After a look at the destination: twicesafe reset {it} --reason TEXT"
+            "Nothing: it was given up, and nobody knows whether it happened. After a look at the destination: {}",
+            reset()
         ),
         Status::Failed => "Mend what the destination refused, then run it again.".to_owned(),
         Status::Rejected => format!(
-            "Nothing: a person said no, or nobody said yes in time. If it should happen after all: twicesafe reset {it} --reason TEXT"
+            "Nothing: a person said no, or nobody said yes in time. If it should happen after all: {}",
+            reset()
         ),
         Status::Superseded => "Nothing: a newer version is in place.".to_owned(),
         Status::Undone => {
-            format!(
-                "Nothing: it was done and then undone. To do it afresh: twicesafe reset {it} --reason TEXT"
-            )
+            format!("Nothing: it was done and then undone. To do it afresh: {}", reset())
         }
     }
 }
@@ -81,19 +84,23 @@ fn retryable(record: &Record, now: Timestamp) -> String {
     }
 }
 
-/// Scope and key as a shell takes them.
-pub(super) fn quoted(name: &Name) -> String {
-    format!("{} {}", name.scope, shell(name.key.as_str()))
+/// A command about an intent, as a shell takes it.
+pub(super) fn command(verb: &str, name: &Name, options: &str) -> String {
+    let (scope, key) = (&name.scope, shell(name.key.as_str()));
+    let looks_like_an_option = name.key.as_str().starts_with('-');
+    let name = format!("{scope} {key}");
+    let words = match looks_like_an_option {
+        true => ["twicesafe", verb, options, "--", &name],
+        false => ["twicesafe", verb, &name, options, ""],
+    };
+    words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
 fn shell(text: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "._:@+=-/,%".contains(c);
-    if text.chars().all(plain) && !text.starts_with('-') {
-        text.to_owned()
-    } else if text.starts_with('-') {
-        format!("-- '{}'", text.replace('\'', r"'\''"))
-    } else {
-        format!("'{}'", text.replace('\'', r"'\''"))
+    match text.chars().all(plain) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', r"'\''")),
     }
 }
 
@@ -103,8 +110,13 @@ mod tests {
 
     #[test]
     fn what_is_suggested_can_be_pasted_into_a_shell() {
-        assert_eq!(shell("order:10492"), "order:10492");
-        assert_eq!(shell("ann's order; rm"), r"'ann'\''s order; rm'");
-        assert_eq!(shell("--json"), "-- '--json'");
+        let command = |key, options| command("reject", &Name::new("a/b", key).expect("valid"), options);
+        assert_eq!(command("order:10492", ""), "twicesafe reject a/b order:10492");
+        assert_eq!(
+            command("ann's; rm", "--reason TEXT"),
+            r"twicesafe reject a/b 'ann'\''s; rm' --reason TEXT"
+        );
+        assert_eq!(command("--json", "--reason TEXT"), "twicesafe reject --reason TEXT -- a/b --json");
+        assert_eq!(command("--json", ""), "twicesafe reject -- a/b --json");
     }
 }

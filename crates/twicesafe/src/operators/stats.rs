@@ -2,6 +2,7 @@
 //! scan; by the hour, so that there are few of them.
 
 use std::io::Write;
+use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Map, Value, json};
@@ -12,9 +13,12 @@ use super::{agreement, say};
 use crate::failure::Failure;
 use crate::output::{Table, parse_time, print_json, span, time};
 
+/// How far back figures go unless somebody says otherwise: a month, however old the ledger is.
+const SPAN_DEFAULT: Duration = Duration::from_secs(30 * 24 * 3600);
+
 #[derive(Args)]
 pub(crate) struct Stats {
-    /// From the hour of that time on: 2026-11-15T08:00:00Z, 2026-11-15, or how long ago (2h). Otherwise from the start.
+    /// From the hour of that time on: 2026-11-15T08:00:00Z, 2026-11-15, or how long ago (2h). Otherwise for 30 days.
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
     /// Up to the hour of that time, which counts in full.
@@ -42,8 +46,9 @@ pub(super) async fn run(
     let moment = |text: &Option<String>| {
         text.as_ref().map(|text| parse_time(text, now)).transpose().map_err(Failure::Usage)
     };
-    let (since, until) = (moment(&asked.since)?, moment(&asked.until)?.unwrap_or(now));
-    let counts = store.statistics(since.unwrap_or_default(), until).await?;
+    let until = moment(&asked.until)?.unwrap_or(now);
+    let since = moment(&asked.since)?.unwrap_or_else(|| until.minus(SPAN_DEFAULT));
+    let counts = store.statistics(since, until).await?;
     let happened = happened(&counts);
     if json {
         return Ok(print_json(out, &as_json(&counts, &happened, since, until))?);
@@ -60,8 +65,8 @@ pub(super) async fn run(
     }
     row("now tombstones".to_owned(), counts.tombstones().to_string(), TOMBSTONES);
     table.print(out)?;
-    let from = since.map_or_else(|| "the start".to_owned(), time);
-    say(&format!("Counted by the hour, from the hour of {from} to that of {}; \"now\" is now.", time(until)));
+    let (from, to) = (time(since), time(until));
+    say(&format!("Counted by the hour, from the hour of {from} to that of {to}; \"now\" is now."));
     Ok(())
 }
 
@@ -137,7 +142,7 @@ fn happened(counts: &Statistics) -> Vec<Figure> {
     ]
 }
 
-fn as_json(counts: &Statistics, figures: &[Figure], since: Option<Timestamp>, until: Timestamp) -> Value {
+fn as_json(counts: &Statistics, figures: &[Figure], since: Timestamp, until: Timestamp) -> Value {
     let entry = |figure: &Figure| {
         let name = figure.name.replace(": ", "_").replace(' ', "_");
         let name = if figure.words.is_some() { format!("{name}_ms") } else { name };
@@ -147,7 +152,7 @@ fn as_json(counts: &Statistics, figures: &[Figure], since: Option<Timestamp>, un
     let now =
         Status::ALL.into_iter().map(standing).chain([("tombstones".to_owned(), json!(counts.tombstones()))]);
     json!({
-        "since": since.map(time),
+        "since": time(since),
         "until": time(until),
         "figures": figures.iter().map(entry).collect::<Map<_, _>>(),
         "now": now.collect::<Map<_, _>>(),
