@@ -57,6 +57,7 @@ pages! {
     LedgerAddress "TS0049"
     Overloaded "TS0050"
     LedgerNotNamed "TS0051"
+    LedgerNotEmpty "TS0052"
     CommandNotStarted "TS0060"
     BadInputFile "TS0061"
 }
