@@ -37,7 +37,7 @@ impl Ledger {
             Turn::Given(given) => return Ok(given),
         };
         let stored = act_and_settle(permit, act).await?;
-        match self.told(&intent, &stored) {
+        match told(&stored) {
             // A lookup can tell at once; without one the next caller is told the same.
             Err(Error::Pending { .. })
                 if stored.record.status == Status::Pending && intent.lookup.is_some() =>
@@ -49,7 +49,7 @@ impl Ledger {
                         let stored = permit
                             .settle(Err(Trouble::not_sent("left to the next caller").passed_on()))
                             .await?;
-                        self.told(&intent, &stored)
+                        told(&stored)
                     }
                 }
             }
@@ -72,7 +72,7 @@ impl Ledger {
                     acted = true;
                     let stored = act_and_settle(permit, act.clone()).await?;
                     let due = stored.record.due_at.is_some();
-                    match self.told(&intent, &stored) {
+                    match told(&stored) {
                         Err(Error::Pending { .. }) if due => {}
                         told => return told,
                     }
@@ -141,16 +141,15 @@ impl Ledger {
             None => Ok(false),
         }
     }
+}
 
-    /// What the one who acted is told, by where the intent stands now (S27).
-    fn told(&self, _intent: &Intent, stored: &Stored) -> Result<Given, Error> {
-        let record = &stored.record;
-        match record.status {
-            Status::Done => Ok(given(stored, false, false)),
-            Status::Failed => Err(Error::Refused(Box::new(given(stored, false, false)))),
-            Status::Review => Err(Error::Review),
-            _ => Err(Error::Pending { retry_after: RETRY_AFTER_DEFAULT }),
-        }
+/// What the one who acted is told, by where the intent stands now (S27).
+fn told(stored: &Stored) -> Result<Given, Error> {
+    match stored.record.status {
+        Status::Done => Ok(given(stored, false, false)),
+        Status::Failed => Err(Error::Refused(Box::new(given(stored, false, false)))),
+        Status::Review => Err(Error::Review),
+        _ => Err(Error::Pending { retry_after: RETRY_AFTER_DEFAULT }),
     }
 }
 

@@ -51,9 +51,9 @@ fn without_a_code_all_are_listed() {
 
 #[test]
 fn an_unknown_code_is_refused_with_the_nearest() {
-    let nearest = "the nearest is TS0017: A person must say yes first.";
-    check(&["explain", "TS0018"], "", &format!("twicesafe: there is no code `TS0018`; {nearest}"), 2);
-    check(&["explain", "--json", "18"], "", &format!("twicesafe: there is no code `18`; {nearest}"), 2);
+    let nearest = "the nearest is TS0018: The destination said no.";
+    check(&["explain", "TS0019"], "", &format!("twicesafe: there is no code `TS0019`; {nearest}"), 2);
+    check(&["explain", "--json", "19"], "", &format!("twicesafe: there is no code `19`; {nearest}"), 2);
     check(
         &["explain", "nonsense"],
         "",
