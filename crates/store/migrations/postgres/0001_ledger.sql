@@ -12,7 +12,8 @@ CREATE TABLE ledger (
 -- Numbers are never reused.
 CREATE SEQUENCE intent_number;
 
--- One row an intent, its answer inline. No index covers a column that a settle changes, so that updates stay on their page.
+-- One row an intent. A settle rewrites it in place: no index covers a column that a settle changes, there is room on its
+-- page, and what is large is elsewhere.
 CREATE TABLE intent (
     id              bigint PRIMARY KEY,
     hash            bytea NOT NULL UNIQUE,      -- of scope and key
@@ -49,25 +50,40 @@ CREATE TABLE intent (
     salt            bytea,
     journal_rows    bigint NOT NULL,
     journal_head    bytea NOT NULL,
-    keep_until      bigint NOT NULL,            -- when to look whether it can be purged
-    answer_head     text,                       -- what the destination said in the present generation
-    answer_body     bytea,                      -- empty when it was too large to keep
-    request         bytea                       -- what would be sent, kept for what the server sends later
-) WITH (fillfactor = 70);
+    keep_until      bigint NOT NULL             -- when to look whether it can be purged
+) WITH (fillfactor = 50);
 CREATE INDEX intent_by_scope ON intent (scope, id);
 CREATE INDEX intent_by_keep_until ON intent (keep_until);
 CREATE INDEX intent_by_work ON intent (work, id) WHERE work IS NOT NULL;
 
--- What the destination said in earlier generations.
+-- What the destination said in the present generation.
+CREATE TABLE answer (
+    intent          bigint PRIMARY KEY,
+    head            text NOT NULL,
+    body            bytea                       -- empty when it was too large to keep
+);
+
+-- What it said in earlier ones.
 CREATE TABLE earlier_answer (
     intent          bigint NOT NULL,
     generation      bigint NOT NULL,
     status          text NOT NULL,
     external_id     text,
     head            text NOT NULL,
-    body            bytea,
+    body            bytea,                      -- empty when it was too large to keep
+    not_kept        text,                       -- then its length and hash
     PRIMARY KEY (intent, generation)
 );
+
+-- What would be sent, kept for what the server sends later.
+CREATE TABLE request (
+    intent          bigint PRIMARY KEY,
+    generation      bigint NOT NULL,
+    body            bytea NOT NULL
+);
+
+CREATE VIEW intent_and_answer AS
+    SELECT i.*, a.head AS answer_head, a.body AS answer_body FROM intent i LEFT JOIN answer a ON a.intent = i.id;
 
 -- Everything that is not simply done: what waits for time, for a caller or for a person.
 CREATE TABLE agenda (
@@ -120,40 +136,27 @@ CREATE TABLE tally (
     PRIMARY KEY (hour, name, slot)
 ) WITH (fillfactor = 50);
 
--- Functions, because their plans are made once a connection, behind a pooler too. Planned anew each time, as statements of
--- a pooled connection are, what ledger_apply does takes longer to plan than to do. Their plans must not depend on how full
--- the tables happened to be at first: arrays drive, indexes are followed.
+-- Functions, because their plans are made once a connection, behind a pooler too: planned anew each time, as the statements
+-- of a pooled connection are, these take longer to plan than to carry out. A plan that is kept must not depend on how full
+-- the tables happened to be when it was made, so no table is joined to an array, nor asked with EXISTS, which could read
+-- all of it: rows are found one by one, by subqueries that can only follow an index, and then by where they are (ctid).
 
--- Writes a batch of changes, each entirely or not at all; says which. Position i of every `new_` and `old_` array belongs to
--- the i-th change. There is no row yet where `old_version` is empty, and none any more where `new_version` is. A change is left
--- out when the intent no longer has the version it was decided on, or exists already.
+-- Writes a batch of changes, each entirely or not at all; says which. A change is left out when its intent exists already, or
+-- no longer has the version it was decided on. Changes have positions: first those that are inserted, then those that are
+-- updated, then those that are removed. In the rows of other tables a position stands where the number of the intent goes;
+-- in those of the tally it stands in place of the slot, with 0 for what needed no write.
 CREATE FUNCTION ledger_apply(
-    inserts bigint, removals bigint, relaxed boolean, slot bigint,
-    old_version bigint[], old_status text[], old_wake_at bigint[], archived boolean[], answered boolean[],
-    new_wake_at bigint[], new_id bigint[],
-    new_hash bytea[], new_version bigint[], new_scope text[], new_key text[], new_status text[], new_doubt boolean[],
-    new_generation bigint[], new_fence bigint[], new_tries bigint[], new_recipe text[], new_fingerprint bytea[],
-    new_policy text[], new_permit text[], new_claim_id bytea[], new_holder text[], new_granted_at bigint[],
-    new_lease_until bigint[], new_send_by bigint[], new_due_at bigint[], new_external_id text[], new_source text[],
-    new_work text[], new_step text[], new_lane text[], new_lane_version bigint[], new_requested_by text[],
-    new_created_at bigint[], new_settled_at bigint[], new_tombstone boolean[], new_settle_receipt bytea[],
-    new_detail text[], new_salt bytea[], new_journal_rows bigint[], new_journal_head bytea[], new_keep_until bigint[],
-    new_answer_head text[], new_answer_body bytea[], new_request bytea[],
-    journal_change bigint[], journal_number bigint[], journal_at bigint[], journal_actor text[], journal_event text[],
-    journal_status text[], journal_doubt boolean[], journal_generation bigint[], journal_fence bigint[],
-    journal_reason text[], journal_digest bytea[], journal_hash bytea[],
-    tally_change bigint[], tally_hour bigint[], tally_name text[], tally_n bigint[],
-    OUT now bigint, OUT recovering_since bigint, OUT written bigint[]
+    relaxed boolean, slot bigint, inserts intent[], updates intent[], removals bigint[], removed_versions bigint[],
+    archived bigint[], not_kept text[], unanswered bigint[], unrequested bigint[], buried bigint[],
+    answers answer[], requests request[], agenda_before agenda[], agenda_after agenda[], journal_rows journal[],
+    counts tally[], OUT now bigint, OUT recovering_since bigint, OUT written bigint[]
 ) LANGUAGE plpgsql
 SET search_path FROM CURRENT
 SET lock_timeout = '250ms'
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-SET plan_cache_mode = force_generic_plan SET jit = off
+SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column
 DECLARE
-    expected bigint;
-    found_count bigint;
     changed bigint[];
     place bigint;
 BEGIN
@@ -161,55 +164,49 @@ BEGIN
         PERFORM set_config('synchronous_commit', 'off', true);
     END IF;
 
-    -- By place: the number of what was written.
-    written := array_fill(NULL::bigint, ARRAY[cardinality(new_id)]);
+    -- By position: the number of what was written.
+    written := '{}';
 
-    IF inserts > 0 THEN
+    IF cardinality(inserts) > 0 THEN
         -- Looking first keeps known names from using up numbers.
         written := ARRAY(
             SELECT CASE
-                WHEN n.old_version IS NULL AND NOT EXISTS (SELECT FROM intent i WHERE i.hash = n.hash)
+                WHEN (SELECT i.id FROM intent i WHERE i.hash = n.hash) IS NULL
                 THEN coalesce(n.id, nextval('intent_number'))
             END
-            FROM unnest(old_version, new_id, new_hash) WITH ORDINALITY n (old_version, id, hash, place)
-            ORDER BY n.place);
+            FROM unnest(inserts) n);
         INSERT INTO intent (
             id, hash, version, scope, key, status, doubt, generation, fence, tries, recipe, fingerprint, policy, permit,
             claim_id, holder, granted_at, lease_until, send_by, due_at, external_id, source, work, step, lane,
             lane_version, requested_by, created_at, settled_at, tombstone, settle_receipt, detail, salt, journal_rows,
-            journal_head, keep_until, answer_head, answer_body, request)
-        SELECT n.* FROM unnest(
-            written, new_hash, new_version, new_scope, new_key, new_status, new_doubt, new_generation, new_fence,
-            new_tries, new_recipe, new_fingerprint, new_policy, new_permit, new_claim_id, new_holder, new_granted_at,
-            new_lease_until, new_send_by, new_due_at, new_external_id, new_source, new_work, new_step, new_lane,
-            new_lane_version, new_requested_by, new_created_at, new_settled_at, new_tombstone, new_settle_receipt,
-            new_detail, new_salt, new_journal_rows, new_journal_head, new_keep_until, new_answer_head, new_answer_body,
-            new_request) n (id, hash)
-        WHERE n.id IS NOT NULL
+            journal_head, keep_until)
+        SELECT
+            written[n.ordinality], n.hash, n.version, n.scope, n.key, n.status, n.doubt, n.generation, n.fence, n.tries,
+            n.recipe, n.fingerprint, n.policy, n.permit, n.claim_id, n.holder, n.granted_at, n.lease_until, n.send_by,
+            n.due_at, n.external_id, n.source, n.work, n.step, n.lane, n.lane_version, n.requested_by, n.created_at,
+            n.settled_at, n.tombstone, n.settle_receipt, n.detail, n.salt, n.journal_rows, n.journal_head, n.keep_until
+        FROM unnest(inserts) WITH ORDINALITY n
+        WHERE written[n.ordinality] IS NOT NULL
         ORDER BY n.hash
         ON CONFLICT (hash) DO NOTHING;
-        GET DIAGNOSTICS found_count = ROW_COUNT;
-        expected := (SELECT count(n) FROM unnest(written) n);
-        IF found_count < expected THEN
-            written := ARRAY(
-                SELECT (SELECT i.id FROM intent i WHERE i.id = n.id)
-                FROM unnest(written) WITH ORDINALITY n (id, place) ORDER BY n.place);
+        GET DIAGNOSTICS place = ROW_COUNT;
+        IF place < cardinality(array_remove(written, NULL)) THEN
+            written := ARRAY(SELECT (SELECT i.id FROM intent i WHERE i.id = n.id) FROM unnest(written) n (id));
         END IF;
     END IF;
 
-    IF true = ANY (archived) THEN
-        -- What an earlier generation came to stays with it. The lock keeps the version until it is checked again below.
-        INSERT INTO earlier_answer (intent, generation, status, external_id, head, body)
-        SELECT i.id, i.generation, i.status, i.external_id, coalesce(i.answer_head, ''), i.answer_body
-        FROM unnest(new_id, old_version, archived) n (id, version, archived)
-        JOIN intent i ON i.id = n.id AND i.version = n.version
-        WHERE n.archived
+    -- What an earlier generation came to stays with it. The lock keeps the version until it is checked again below.
+    FOREACH place IN ARRAY archived LOOP
+        INSERT INTO earlier_answer (intent, generation, status, external_id, head, body, not_kept)
+        SELECT i.id, i.generation, i.status, i.external_id, a.head, a.body, not_kept[array_position(archived, place)]
+        FROM intent i JOIN answer a ON a.intent = i.id
+        WHERE i.id = updates[place - cardinality(inserts)].id AND i.version = updates[place - cardinality(inserts)].version - 1
         FOR UPDATE OF i
-        ON CONFLICT (intent, generation) DO UPDATE
-            SET status = excluded.status, external_id = excluded.external_id, head = excluded.head, body = excluded.body;
-    END IF;
+        ON CONFLICT (intent, generation) DO NOTHING;
+    END LOOP;
 
-    IF inserts + removals < cardinality(new_id) THEN
+    IF cardinality(updates) > 0 THEN
+        -- Every write makes one version more.
         WITH updated AS (
             UPDATE intent i SET
                 version = n.version, scope = n.scope, key = n.key, status = n.status, doubt = n.doubt,
@@ -219,94 +216,100 @@ BEGIN
                 external_id = n.external_id, source = n.source, requested_by = n.requested_by,
                 settled_at = n.settled_at, tombstone = n.tombstone, settle_receipt = n.settle_receipt,
                 detail = n.detail, salt = n.salt, journal_rows = n.journal_rows, journal_head = n.journal_head,
-                keep_until = CASE WHEN i.tombstone <> n.tombstone THEN n.keep_until ELSE i.keep_until END,
-                answer_head = CASE WHEN n.answered THEN n.answer_head ELSE i.answer_head END,
-                answer_body = CASE WHEN n.answered THEN n.answer_body ELSE i.answer_body END,
-                request = CASE WHEN n.tombstone THEN NULL ELSE coalesce(n.request, i.request) END
-            FROM unnest(
-                new_id, old_version, new_version, new_scope, new_key, new_status, new_doubt, new_generation, new_fence,
-                new_tries, new_recipe, new_fingerprint, new_permit, new_claim_id, new_holder, new_granted_at,
-                new_lease_until, new_send_by, new_due_at, new_external_id, new_source, new_requested_by, new_settled_at,
-                new_tombstone, new_settle_receipt, new_detail, new_salt, new_journal_rows, new_journal_head,
-                new_keep_until, answered, new_answer_head, new_answer_body, new_request)
-            WITH ORDINALITY n (
-                id, old_version, version, scope, key, status, doubt, generation, fence, tries, recipe, fingerprint,
-                permit, claim_id, holder, granted_at, lease_until, send_by, due_at, external_id, source, requested_by,
-                settled_at, tombstone, settle_receipt, detail, salt, journal_rows, journal_head, keep_until, answered,
-                answer_head, answer_body, request, place)
-            WHERE i.id = n.id AND i.version = n.old_version AND n.version IS NOT NULL
-            RETURNING n.place)
-        SELECT array_agg(u.place) INTO changed FROM updated u;
-        FOREACH place IN ARRAY coalesce(changed, '{}') LOOP
-            written[place] := new_id[place];
-        END LOOP;
+                keep_until = CASE WHEN i.tombstone <> n.tombstone THEN n.keep_until ELSE i.keep_until END
+            FROM (
+                SELECT n.*, (SELECT i.ctid FROM intent i WHERE i.id = n.id) AS place
+                FROM unnest(updates) WITH ORDINALITY n OFFSET 0) n
+            WHERE i.ctid = n.place AND i.version = n.version - 1
+            RETURNING n.id, n.ordinality)
+        SELECT array_agg(u.id ORDER BY n.position) INTO changed
+        FROM generate_series(1, cardinality(updates)) n (position) LEFT JOIN updated u ON u.ordinality = n.position;
+        written := written || changed;
     END IF;
 
-    IF removals > 0 THEN
-        WITH removed AS (
-            DELETE FROM intent i
-            USING unnest(new_id, old_version, new_version) WITH ORDINALITY n (id, old_version, version, place)
-            WHERE i.id = n.id AND i.version = n.old_version AND n.version IS NULL
-            RETURNING n.place)
-        SELECT array_agg(r.place) INTO changed FROM removed r;
-        FOREACH place IN ARRAY coalesce(changed, '{}') LOOP
-            written[place] := new_id[place];
-            DELETE FROM journal WHERE intent = new_id[place];
-            DELETE FROM earlier_answer WHERE intent = new_id[place];
-        END LOOP;
+    FOR i IN 1 .. cardinality(removals) LOOP
+        DELETE FROM intent WHERE id = removals[i] AND version = removed_versions[i];
+        IF NOT FOUND THEN
+            written := written || NULL::bigint;
+            CONTINUE;
+        END IF;
+        written := written || removals[i];
+        DELETE FROM answer WHERE intent = removals[i];
+        DELETE FROM earlier_answer WHERE intent = removals[i];
+        DELETE FROM journal WHERE intent = removals[i];
+    END LOOP;
+
+    FOREACH place IN ARRAY unanswered LOOP
+        DELETE FROM answer WHERE intent = written[place];
+    END LOOP;
+    FOREACH place IN ARRAY unrequested LOOP
+        DELETE FROM request WHERE intent = written[place];
+    END LOOP;
+    FOREACH place IN ARRAY buried LOOP
+        DELETE FROM earlier_answer WHERE intent = written[place];
+    END LOOP;
+    IF cardinality(answers) > 0 THEN
+        INSERT INTO answer (intent, head, body)
+        SELECT written[n.intent], n.head, n.body FROM unnest(answers) n WHERE written[n.intent] IS NOT NULL
+        ON CONFLICT (intent) DO UPDATE SET head = excluded.head, body = excluded.body;
     END IF;
-
-    IF true = ANY (new_tombstone) THEN
-        DELETE FROM earlier_answer e USING unnest(written, new_tombstone) n (id, tombstone)
-        WHERE n.tombstone AND e.intent = n.id;
+    IF cardinality(requests) > 0 THEN
+        INSERT INTO request (intent, generation, body)
+        SELECT written[n.intent], n.generation, n.body FROM unnest(requests) n WHERE written[n.intent] IS NOT NULL
+        ON CONFLICT (intent) DO UPDATE SET generation = excluded.generation, body = excluded.body;
     END IF;
-
-    INSERT INTO journal (
-        intent, number, at, actor, event, status, doubt, generation, fence, reason, digest, hash)
-    SELECT
-        written[n.change], n.number, n.at, n.actor, n.event, n.status, n.doubt, n.generation, n.fence, n.reason,
-        n.digest, n.hash
-    FROM unnest(
-        journal_change, journal_number, journal_at, journal_actor, journal_event, journal_status, journal_doubt,
-        journal_generation, journal_fence, journal_reason, journal_digest, journal_hash)
-        n (change, number, at, actor, event, status, doubt, generation, fence, reason, digest, hash)
-    WHERE written[n.change] IS NOT NULL;
-
-    DELETE FROM agenda g USING unnest(written, old_status, old_wake_at) o (id, status, wake_at)
-    WHERE g.status = o.status AND g.wake_at = o.wake_at AND g.intent = o.id;
-
-    INSERT INTO agenda (status, wake_at, intent, due_at)
-    SELECT n.status, n.wake_at, n.id, n.due_at
-    FROM unnest(written, new_status, new_wake_at, new_due_at) n (id, status, wake_at, due_at)
-    WHERE n.id IS NOT NULL AND n.wake_at IS NOT NULL
-    ON CONFLICT (status, wake_at, intent) DO UPDATE SET due_at = excluded.due_at;
-
-    -- In the order of keys, so that two writers lock rows in the same order. Change 0 is what needed no write.
-    INSERT INTO tally (hour, name, slot, n)
-    SELECT t.hour, t.name COLLATE "C", slot, sum(t.n)
-    FROM unnest(tally_change, tally_hour, tally_name, tally_n) t (change, hour, name, n)
-    WHERE t.change = 0 OR written[t.change] IS NOT NULL
-    GROUP BY 1, 2
-    ORDER BY 1, 2
-    ON CONFLICT (hour, name, slot) DO UPDATE SET n = tally.n + excluded.n;
+    IF cardinality(agenda_before) > 0 THEN
+        DELETE FROM agenda WHERE ctid = ANY (ARRAY(
+            SELECT (
+                SELECT g.ctid FROM agenda g
+                WHERE g.status = n.status AND g.wake_at = n.wake_at AND g.intent = written[n.intent])
+            FROM unnest(agenda_before) n));
+    END IF;
+    IF cardinality(agenda_after) > 0 THEN
+        INSERT INTO agenda (status, wake_at, intent, due_at)
+        SELECT n.status, n.wake_at, written[n.intent], n.due_at
+        FROM unnest(agenda_after) n WHERE written[n.intent] IS NOT NULL
+        ON CONFLICT (status, wake_at, intent) DO UPDATE SET due_at = excluded.due_at;
+    END IF;
+    IF cardinality(journal_rows) > 0 THEN
+        INSERT INTO journal (
+            intent, number, at, actor, event, status, doubt, generation, fence, reason, digest, hash)
+        SELECT
+            written[n.intent], n.number, n.at, n.actor, n.event, n.status, n.doubt, n.generation, n.fence, n.reason,
+            n.digest, n.hash
+        FROM unnest(journal_rows) n WHERE written[n.intent] IS NOT NULL;
+    END IF;
+    IF cardinality(counts) > 0 THEN
+        -- In the order of keys, so that two writers lock rows in the same order.
+        INSERT INTO tally (hour, name, slot, n)
+        SELECT t.hour, t.name, ledger_apply.slot, sum(t.n) FROM unnest(counts) t
+        WHERE t.slot = 0 OR written[t.slot] IS NOT NULL
+        GROUP BY 1, 2 ORDER BY 1, 2
+        ON CONFLICT (hour, name, slot) DO UPDATE SET n = tally.n + excluded.n;
+    END IF;
 
     now := extract(epoch FROM clock_timestamp()) * 1000;
     recovering_since := (SELECT l.recovering_since FROM ledger l WHERE l.one = 1);
 END $$;
 
 -- What there is under these hashes and numbers.
-CREATE FUNCTION ledger_look(hashes bytea[], ids bigint[]) RETURNS SETOF intent
+CREATE FUNCTION ledger_look(hashes bytea[], ids bigint[]) RETURNS SETOF intent_and_answer
 LANGUAGE plpgsql STABLE
 SET search_path FROM CURRENT
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-SET plan_cache_mode = force_generic_plan SET jit = off
+SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $$
 BEGIN
     IF cardinality(hashes) > 0 THEN
-        RETURN QUERY SELECT i.* FROM unnest(hashes) n (hash) JOIN intent i ON i.hash = n.hash;
+        RETURN QUERY
+        SELECT i.*, a.* FROM unnest(hashes) n (hash)
+        CROSS JOIN LATERAL (SELECT i.* FROM intent i WHERE i.hash = n.hash OFFSET 0) i
+        LEFT JOIN LATERAL (SELECT a.head, a.body FROM answer a WHERE a.intent = i.id OFFSET 0) a ON true;
     END IF;
     IF cardinality(ids) > 0 THEN
-        RETURN QUERY SELECT i.* FROM unnest(ids) n (id) JOIN intent i ON i.id = n.id;
+        RETURN QUERY
+        SELECT i.*, a.* FROM unnest(ids) n (id)
+        CROSS JOIN LATERAL (SELECT i.* FROM intent i WHERE i.id = n.id OFFSET 0) i
+        LEFT JOIN LATERAL (SELECT a.head, a.body FROM answer a WHERE a.intent = i.id OFFSET 0) a ON true;
     END IF;
 END $$;
 

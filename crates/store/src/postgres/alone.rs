@@ -87,7 +87,11 @@ async fn may_share_name(client: &Client, shared: &Shared, order: &Order) -> Resu
     let Some(hash) = shared.hash_of(order) else { return Ok(true) };
     let sql = "SELECT pg_try_advisory_xact_lock_shared($1)";
     let row = client.query_typed_one(sql, &[(&name_lock(&hash), Type::INT8)]).await?;
-    Ok(get(&row, 0)?)
+    let free: bool = get(&row, 0)?;
+    if !free {
+        shared.expect_held(hash);
+    }
+    Ok(free)
 }
 
 /// The number of the advisory lock on a name.

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use tokio_postgres::Row;
-use tokio_postgres::types::{FromSql, ToSql, Type};
+use tokio_postgres::types::FromSql;
 use twicesafe_core::{
     Actor, Answer, Attempt, Body, CommandId, ExternalId, Fence, Fingerprint, IntentId, LaneName, Name,
     PermitKind, Place, Recipe, Record, Salt, Source, Status, Step, Timestamp, Verdict,
 };
 
+use super::rows::Field;
 use crate::NameHash;
 use crate::codec::{self, Policies};
 use crate::error::StoreError;
@@ -64,111 +65,91 @@ impl Line {
         self.record().filter(|_| self.change.before.is_none())
     }
 
+    fn name(&self) -> Option<&Name> {
+        self.record()?.name.as_ref()
+    }
+
+    fn fingerprint(&self) -> Option<&Fingerprint> {
+        self.record()?.fingerprint.as_ref()
+    }
+
     fn attempt(&self) -> Option<&Attempt> {
         self.record()?.attempt.as_ref()
     }
 
+    fn external_id(&self) -> Option<&ExternalId> {
+        self.record()?.answer.as_ref()?.external_id.as_ref()
+    }
+
+    fn step(&self) -> Option<&Step> {
+        self.first()?.step.as_ref()
+    }
+
+    fn place(&self) -> Option<&Place> {
+        self.first()?.place.as_ref()
+    }
+
     /// The answer, where it has to be written.
-    fn answer(&self) -> Option<&Answer> {
+    pub(super) fn answer(&self) -> Option<&Answer> {
         self.record()?.answer.as_ref().filter(|_| self.change.answer_changes())
     }
 }
 
 /// One column: its name, and what is written into it.
-pub(super) enum Column {
-    Text(&'static str, fn(&Line) -> Option<&str>),
-    Bytes(&'static str, fn(&Line) -> Option<&[u8]>),
-    Int(&'static str, fn(&Line) -> Option<i64>),
-    Bool(&'static str, fn(&Line) -> Option<bool>),
-}
+pub(super) struct Column(&'static str, fn(&Line) -> Field<'_>);
 
-use Column::{Bool, Bytes, Int, Text};
-
-/// All columns but the number, in the order of the table and of the parameters of `ledger_apply`.
-pub(super) const COLUMNS: [Column; 38] = [
-    Bytes("hash", |line| line.hash.as_ref().map(|hash| &hash[..])),
-    Int("version", |line| Some(line.after()?.version)),
-    Text("scope", |line| Some(line.record()?.name.as_ref()?.scope.as_str())),
-    Text("key", |line| Some(line.record()?.name.as_ref()?.key.as_str())),
-    Text("status", |line| Some(line.record()?.status.as_str())),
-    Bool("doubt", |line| Some(line.record()?.doubt)),
-    Int("generation", |line| Some(line.record()?.generation.into())),
-    Int("fence", |line| Some(line.record()?.fence.number() as i64)),
-    Int("tries", |line| Some(line.record()?.tries.into())),
-    Text("recipe", |line| Some(line.record()?.fingerprint.as_ref()?.recipe().as_str())),
-    Bytes("fingerprint", |line| Some(&line.record()?.fingerprint.as_ref()?.digest()[..])),
-    Text("policy", |line| line.policy.as_deref()),
-    Text("permit", |line| Some(permit_word(line.attempt()?.kind))),
-    Bytes("claim_id", |line| line.claim_id.as_ref().map(|id| &id[..])),
-    Text("holder", |line| Some(line.attempt()?.holder.as_str())),
-    Int("granted_at", |line| Some(line.attempt()?.granted_at.as_millis())),
-    Int("lease_until", |line| Some(line.attempt()?.lease_until.as_millis())),
-    Int("send_by", |line| Some(line.attempt()?.send_by.as_millis())),
-    Int("due_at", |line| Some(line.record()?.due_at?.as_millis())),
-    Text("external_id", |line| Some(line.record()?.answer.as_ref()?.external_id.as_ref()?.as_str())),
-    Text("source", |line| Some(line.record()?.source?.as_str())),
-    Text("work", |line| Some(line.first()?.step.as_ref()?.work())),
-    Text("step", |line| Some(line.first()?.step.as_ref()?.step())),
-    Text("lane", |line| Some(line.first()?.place.as_ref()?.lane.as_str())),
-    Int("lane_version", |line| line.first()?.place.as_ref()?.version),
-    Text("requested_by", |line| Some(line.record()?.requested_by.as_str())),
-    Int("created_at", |line| Some(line.first()?.created_at.as_millis())),
-    Int("settled_at", |line| Some(line.record()?.settled_at?.as_millis())),
-    Bool("tombstone", |line| Some(line.record()?.tombstone)),
-    Bytes("settle_receipt", |line| line.receipt.as_ref().map(|receipt| &receipt[..])),
-    Text("detail", |line| line.detail.as_deref()),
-    Bytes("salt", |line| Some(&line.after()?.salt.as_ref()?.0[..])),
-    Int("journal_rows", |line| Some(line.after()?.journal_rows.into())),
-    Bytes("journal_head", |line| Some(&line.after()?.journal_head[..])),
-    Int("keep_until", |line| Some(line.record()?.keep_until().as_millis())),
-    Text("answer_head", |line| Some(&line.answer()?.head)),
-    Bytes("answer_body", |line| Some(&line.answer()?.bytes()?[..])),
-    Bytes("request", |line| line.change.request.as_deref()),
+/// The columns of an intent, in their order.
+pub(super) const COLUMNS: [Column; 36] = [
+    Column("id", |line| Field::int(line.id.map(IntentId::number))),
+    Column("hash", |line| Field::bytes(line.hash.as_ref())),
+    Column("version", |line| Field::int(line.after().map(|after| after.version))),
+    Column("scope", |line| Field::text(line.name().map(|name| name.scope.as_str()))),
+    Column("key", |line| Field::text(line.name().map(|name| name.key.as_str()))),
+    Column("status", |line| Field::text(line.record().map(|record| record.status.as_str()))),
+    Column("doubt", |line| Field::Bool(line.record().map(|record| record.doubt))),
+    Column("generation", |line| Field::int(line.record().map(|record| record.generation))),
+    Column("fence", |line| Field::int(line.record().map(|record| record.fence.number() as i64))),
+    Column("tries", |line| Field::int(line.record().map(|record| record.tries))),
+    Column("recipe", |line| Field::text(line.fingerprint().map(|fingerprint| fingerprint.recipe().as_str()))),
+    Column("fingerprint", |line| Field::bytes(line.fingerprint().map(|fingerprint| fingerprint.digest()))),
+    Column("policy", |line| Field::text(line.policy.as_deref())),
+    Column("permit", |line| Field::text(line.attempt().map(|attempt| permit_word(attempt.kind)))),
+    Column("claim_id", |line| Field::bytes(line.claim_id.as_ref())),
+    Column("holder", |line| Field::text(line.attempt().map(|attempt| attempt.holder.as_str()))),
+    Column("granted_at", |line| Field::at(line.attempt().map(|attempt| attempt.granted_at))),
+    Column("lease_until", |line| Field::at(line.attempt().map(|attempt| attempt.lease_until))),
+    Column("send_by", |line| Field::at(line.attempt().map(|attempt| attempt.send_by))),
+    Column("due_at", |line| Field::at(line.record().and_then(|record| record.due_at))),
+    Column("external_id", |line| Field::text(line.external_id().map(ExternalId::as_str))),
+    Column("source", |line| Field::text(line.record().and_then(|record| record.source).map(Source::as_str))),
+    Column("work", |line| Field::text(line.step().map(Step::work))),
+    Column("step", |line| Field::text(line.step().map(Step::step))),
+    Column("lane", |line| Field::text(line.place().map(|place| place.lane.as_str()))),
+    Column("lane_version", |line| Field::int(line.place().and_then(|place| place.version))),
+    Column("requested_by", |line| Field::text(line.record().map(|record| record.requested_by.as_str()))),
+    Column("created_at", |line| Field::at(line.first().map(|record| record.created_at))),
+    Column("settled_at", |line| Field::at(line.record().and_then(|record| record.settled_at))),
+    Column("tombstone", |line| Field::Bool(line.record().map(|record| record.tombstone))),
+    Column("settle_receipt", |line| Field::bytes(line.receipt.as_ref())),
+    Column("detail", |line| Field::text(line.detail.as_deref())),
+    Column("salt", |line| {
+        Field::bytes(line.after().and_then(|after| after.salt.as_ref()).map(|salt| &salt.0))
+    }),
+    Column("journal_rows", |line| Field::int(line.after().map(|after| after.journal_rows))),
+    Column("journal_head", |line| Field::bytes(line.after().map(|after| &after.journal_head))),
+    Column("keep_until", |line| Field::at(line.record().map(Record::keep_until))),
 ];
+
+impl Column {
+    pub(super) fn value<'a>(&self, line: &'a Line) -> Field<'a> {
+        self.1(line)
+    }
+}
 
 fn permit_word(kind: PermitKind) -> &'static str {
     match kind {
         PermitKind::Act => "act",
         PermitKind::Lookup => "lookup",
-    }
-}
-
-impl Column {
-    fn name(&self) -> &'static str {
-        match self {
-            Text(name, _) | Bytes(name, _) | Int(name, _) | Bool(name, _) => name,
-        }
-    }
-
-    /// What is written into it over a batch.
-    pub(super) fn values<'a>(&self, lines: &'a [Line]) -> Values<'a> {
-        match self {
-            Text(_, value) => Values::Text(lines.iter().map(value).collect()),
-            Bytes(_, value) => Values::Bytes(lines.iter().map(value).collect()),
-            Int(_, value) => Values::Int(lines.iter().map(value).collect()),
-            Bool(_, value) => Values::Bool(lines.iter().map(value).collect()),
-        }
-    }
-}
-
-/// The values of a column over a batch, as the array that is sent.
-#[derive(Debug)]
-pub(super) enum Values<'a> {
-    Text(Vec<Option<&'a str>>),
-    Bytes(Vec<Option<&'a [u8]>>),
-    Int(Vec<Option<i64>>),
-    Bool(Vec<Option<bool>>),
-}
-
-impl Values<'_> {
-    /// The parameter and its type. All types are built in: one that had to be looked up would cost a named statement.
-    pub(super) fn parameter(&self) -> (&(dyn ToSql + Sync), Type) {
-        match self {
-            Self::Text(values) => (values, Type::TEXT_ARRAY),
-            Self::Bytes(values) => (values, Type::BYTEA_ARRAY),
-            Self::Int(values) => (values, Type::INT8_ARRAY),
-            Self::Bool(values) => (values, Type::BOOL_ARRAY),
-        }
     }
 }
 
@@ -287,33 +268,23 @@ pub(super) fn hash(row: &Row) -> Result<NameHash, StoreError> {
     needed(bytes(row, 1)?, "an intent without a hash")
 }
 
-/// What is selected for [`stored`], from an `intent i`: all but the request, which only one reader wants.
+/// What is selected for [`stored`], from an `intent_and_answer i`.
 pub(super) fn selected() -> String {
-    let names = COLUMNS.iter().map(Column::name).filter(|name| *name != "request");
-    std::iter::once("id").chain(names).map(|name| format!("i.{name}")).collect::<Vec<_>>().join(", ")
+    let names = COLUMNS.iter().map(|Column(name, _)| *name).chain(["answer_head", "answer_body"]);
+    names.map(|name| format!("i.{name}")).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Words between two places of the migration.
-    fn words(from: &str, to: &str) -> Vec<String> {
-        let sql = super::super::open::MIGRATIONS[0];
-        let start = sql.find(from).expect("there") + from.len();
-        let end = start + sql[start..].find(to).expect("there");
-        let plain: String = sql[start..end].lines().flat_map(|line| line.split("--").next()).collect();
-        plain.split(',').map(|item| item.split_whitespace().next().unwrap_or_default().to_owned()).collect()
-    }
-
     #[test]
-    fn columns_are_in_the_order_of_the_table_and_of_the_parameters() {
-        let names: Vec<&str> = COLUMNS.iter().map(Column::name).collect();
-        let table = words("CREATE TABLE intent (", ") WITH");
-        assert_eq!(table[0], "id");
-        assert_eq!(table[1..], names);
-        let parameters = words("new_id bigint[],", "journal_change");
-        let parameters: Vec<&str> = parameters.iter().filter_map(|name| name.strip_prefix("new_")).collect();
-        assert_eq!(parameters, names);
+    fn columns_are_in_the_order_of_the_table() {
+        let sql = super::super::open::MIGRATIONS[0];
+        let table = sql.split_once("CREATE TABLE intent (").and_then(|(_, rest)| rest.split_once("\n)"));
+        let lines =
+            table.expect("there is a table").0.lines().filter_map(|line| line.split_whitespace().next());
+        let names: Vec<&str> = COLUMNS.iter().map(|Column(name, _)| *name).collect();
+        assert_eq!(lines.collect::<Vec<_>>(), names);
     }
 }

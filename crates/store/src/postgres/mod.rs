@@ -11,11 +11,14 @@ mod connect;
 pub(crate) mod guard;
 mod open;
 mod read;
+mod rows;
 mod time;
 mod worker;
 mod write;
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
@@ -34,9 +37,11 @@ use crate::{Dice, NameHash, NameHasher, QUEUE_MAX};
 use connect::{Failure, Link};
 use read::Readers;
 use time::DatabaseTime;
-use worker::{Errand, Task, Worker};
-use write::Manner;
+use worker::{Errand, Queue, Task, Worker};
+use write::{Manner, RowTypes};
 
+/// How long a name that somebody's own transaction keeps is expected to be kept.
+const HELD_MAX: Duration = Duration::from_secs(5);
 /// Connections that write.
 const CONNECTIONS: i64 = 4;
 /// Writers of all processes count in that many places, chosen by chance, so that they seldom wait for each other.
@@ -50,8 +55,11 @@ pub(crate) struct Shared {
     time: DatabaseTime,
     /// Counts of what needed no write; go along with the next one.
     tally: Mutex<Tally>,
+    /// Names that somebody's own transaction was found to keep, and until when to expect that.
+    held: Mutex<HashMap<NameHash, Instant>>,
     /// Where the tables are, quoted and with a dot.
     schema: String,
+    row_types: RowTypes,
     apply_sql: String,
     look_sql: String,
 }
@@ -92,6 +100,19 @@ impl Shared {
         self.reading(client).await.map(|(reading, _)| reading.now)
     }
 
+    /// A batch with such a name would wait for that transaction, and everybody in it.
+    fn is_held(&self, hash: &NameHash) -> bool {
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.get(hash).is_some_and(|until| Instant::now() < *until)
+    }
+
+    fn expect_held(&self, hash: NameHash) {
+        let now = Instant::now();
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.retain(|_, until| now < *until);
+        held.insert(hash, now + HELD_MAX);
+    }
+
     fn count(&self, at: Timestamp, verdict: &Verdict) {
         self.tally.lock().unwrap_or_else(PoisonError::into_inner).verdict(at, verdict);
     }
@@ -123,13 +144,15 @@ impl Postgres {
             dice: Dice::new(),
             time,
             tally: Mutex::default(),
+            held: Mutex::default(),
+            row_types: opened.row_types,
             apply_sql: write::apply_sql(&opened.schema),
             look_sql: read::look_sql(&opened.schema),
             schema: opened.schema,
         });
         let readers = Readers::new(shared.clone(), &config);
         let (queue, errands) = mpsc::channel(QUEUE_MAX);
-        let errands = Arc::new(tokio::sync::Mutex::new(errands));
+        let errands = Arc::new(Queue::new(errands));
         let first_slot = i64::from(shared.dice.roll());
         let links = std::iter::once(link).chain(std::iter::repeat_with(|| Link::new(config.clone())));
         for (number, link) in (0..CONNECTIONS).zip(links) {

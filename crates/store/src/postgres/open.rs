@@ -6,14 +6,26 @@ use twicesafe_core::Timestamp;
 
 use super::columns::{at, bytes, get, needed};
 use super::connect::Failure;
+use super::rows::RowType;
+use super::write::RowTypes;
 use crate::error::StoreError;
 
 pub(super) const MIGRATIONS: &[&str] = &[include_str!("../../migrations/postgres/0001_ledger.sql")];
 /// Keeps processes that start at once from migrating at once. "TwSf" and a number.
 const MIGRATION_LOCK: i64 = 0x5477_5366_0000_0001;
 /// Our tables, to tell an empty place from somebody else's.
-const TABLES: [&str; 8] =
-    ["ledger", "intent", "earlier_answer", "agenda", "lane", "lane_waiting", "journal", "tally"];
+const TABLES: [&str; 10] = [
+    "ledger",
+    "intent",
+    "answer",
+    "earlier_answer",
+    "request",
+    "agenda",
+    "lane",
+    "lane_waiting",
+    "journal",
+    "tally",
+];
 
 /// What is known of a ledger once it is open.
 pub(super) struct Opened {
@@ -22,6 +34,7 @@ pub(super) struct Opened {
     pub(super) schema: String,
     pub(super) now: Timestamp,
     pub(super) recovering_since: Option<Timestamp>,
+    pub(super) row_types: RowTypes,
 }
 
 /// Checks the database, and makes or migrates the ledger.
@@ -71,12 +84,29 @@ async fn migrate(client: &Client, shown: &str) -> Result<Opened, Failure> {
          (extract(epoch FROM clock_timestamp()) * 1000)::bigint, recovering_since"
     );
     let row = client.query_typed_one(&sql, &[(&known, Type::INT8)]).await?;
+    let row_types = RowTypes {
+        intent: row_type(client, "intent").await?,
+        answer: row_type(client, "answer").await?,
+        request: row_type(client, "request").await?,
+        agenda: row_type(client, "agenda").await?,
+        journal: row_type(client, "journal").await?,
+        tally: row_type(client, "tally").await?,
+    };
     Ok(Opened {
+        row_types,
         hash_key: needed(bytes(&row, 0)?, "a ledger without a key")?,
         schema,
         now: Timestamp::from_millis(get(&row, 1)?),
         recovering_since: at(&row, 2)?,
     })
+}
+
+/// What the database calls the rows of a table.
+async fn row_type(client: &Client, table: &str) -> Result<RowType, Failure> {
+    let sql = "SELECT t.oid, t.typarray FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace
+               WHERE n.nspname = current_schema() AND t.typname = $1";
+    let row = client.query_typed_one(sql, &[(&table, Type::TEXT)]).await?;
+    Ok(RowType::new(table, get(&row, 0)?, get(&row, 1)?))
 }
 
 /// 0: there is nothing of ours yet.

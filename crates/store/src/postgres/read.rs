@@ -15,6 +15,7 @@ use super::Shared;
 use super::columns::{self, at, bytes, damaged, get, needed, number};
 use super::connect::{Failure, Link, Patience};
 use crate::NameHash;
+use crate::codec;
 use crate::error::StoreError;
 use crate::plan::{JournalRow, Stored, version_of};
 use crate::query::{Cursor, EarlierAnswer, Path};
@@ -98,21 +99,21 @@ impl Readers {
         let (id, limit) = ((&id as _, Type::INT8), (&limit as _, Type::INT8));
         let rows = match path {
             Path::All => {
-                let sql = "SELECT ?, NULL::bigint FROM @intent i WHERE i.id < $1 ORDER BY i.id DESC LIMIT $2";
+                let sql = "SELECT ?, NULL::bigint FROM @intent_and_answer i WHERE i.id < $1 ORDER BY i.id DESC LIMIT $2";
                 self.page_rows(sql, &[id, limit]).await?
             }
             Path::Scope(scope) => {
-                let sql = "SELECT ?, NULL::bigint FROM @intent i WHERE i.id < $1 AND i.scope = $3
+                let sql = "SELECT ?, NULL::bigint FROM @intent_and_answer i WHERE i.id < $1 AND i.scope = $3
                            ORDER BY i.id DESC LIMIT $2";
                 self.page_rows(sql, &[id, limit, (scope, Type::TEXT)]).await?
             }
             Path::Work(work) => {
-                let sql = "SELECT ?, NULL::bigint FROM @intent i WHERE i.id < $1 AND i.work = $3
+                let sql = "SELECT ?, NULL::bigint FROM @intent_and_answer i WHERE i.id < $1 AND i.work = $3
                            ORDER BY i.id DESC LIMIT $2";
                 self.page_rows(sql, &[id, limit, (work, Type::TEXT)]).await?
             }
             Path::Status(status) => {
-                let sql = "SELECT ?, g.wake_at FROM @agenda g JOIN @intent i ON i.id = g.intent
+                let sql = "SELECT ?, g.wake_at FROM @agenda g JOIN @intent_and_answer i ON i.id = g.intent
                            WHERE g.status = $3 AND (g.wake_at, g.intent) < ($4, $1)
                            ORDER BY g.wake_at DESC, g.intent DESC LIMIT $2";
                 let values = [id, limit, (&status.as_str() as _, Type::TEXT), (&wake_at as _, Type::INT8)];
@@ -199,29 +200,17 @@ impl Readers {
     }
 
     pub(super) async fn earlier(&self, id: IntentId) -> Result<Vec<EarlierAnswer>, StoreError> {
-        let sql = "SELECT generation, status, external_id, head, body FROM @earlier_answer
+        let sql = "SELECT generation, status, external_id, head, body, not_kept FROM @earlier_answer
                    WHERE intent = $1 ORDER BY generation";
         let rows = self.rows(sql, &[(&id.number(), Type::INT8)]).await?;
-        rows.iter()
-            .map(|row| {
-                Ok(EarlierAnswer {
-                    generation: number(row, 0)?,
-                    status: needed(Status::from_word(get(row, 1)?), "a status nobody knows")?,
-                    answer: Answer {
-                        external_id: get::<Option<&str>>(row, 2)?.and_then(ExternalId::new),
-                        head: get::<&str>(row, 3)?.into(),
-                        body: Body::Kept(get::<Option<Vec<u8>>>(row, 4)?.unwrap_or_default().into()),
-                    },
-                })
-            })
-            .collect()
+        rows.iter().map(earlier_answer).collect()
     }
 
     pub(super) async fn request(&self, id: IntentId) -> Result<Option<Bytes>, StoreError> {
         let rows =
-            self.rows("SELECT request FROM @intent WHERE id = $1", &[(&id.number(), Type::INT8)]).await?;
-        let body: Option<Option<Vec<u8>>> = rows.first().map(|row| get(row, 0)).transpose()?;
-        Ok(body.flatten().map(Bytes::from))
+            self.rows("SELECT body FROM @request WHERE intent = $1", &[(&id.number(), Type::INT8)]).await?;
+        let body: Option<Vec<u8>> = rows.first().map(|row| get(row, 0)).transpose()?;
+        Ok(body.map(Bytes::from))
     }
 
     pub(super) async fn tallies(
@@ -312,6 +301,21 @@ pub(super) async fn lane(
         None => None,
     };
     Ok(Lane { me, holder: holder.map(IntentId::new), applied, first_waiting })
+}
+
+fn earlier_answer(row: &Row) -> Result<EarlierAnswer, StoreError> {
+    Ok(EarlierAnswer {
+        generation: number(row, 0)?,
+        status: needed(Status::from_word(get(row, 1)?), "a status nobody knows")?,
+        answer: Answer {
+            external_id: get::<Option<&str>>(row, 2)?.and_then(ExternalId::new),
+            head: get::<&str>(row, 3)?.into(),
+            body: match get(row, 5)? {
+                Some(not_kept) => codec::parse_not_kept(not_kept)?,
+                None => Body::Kept(get::<Option<Vec<u8>>>(row, 4)?.unwrap_or_default().into()),
+            },
+        },
+    })
 }
 
 fn journal_row(row: &Row) -> Result<JournalRow, StoreError> {

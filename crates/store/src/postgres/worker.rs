@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
-use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_postgres::Client;
 use twicesafe_core::{Action, IntentId};
 
@@ -18,6 +18,9 @@ use crate::plan::{Applied, Order, Planned, Stored, Target, plan};
 use crate::tally::Tally;
 use crate::{BATCH_MAX, NameHash};
 
+/// Most batches under way at a time. With more, each would be smaller, and what a batch costs by itself count for more. The
+/// other workers are there for when one applies a command alone.
+const FLIGHTS_MAX: usize = 2;
 /// How often a batch goes back to what changed meanwhile before the rest is applied one at a time.
 const ROUNDS_MAX: usize = 16;
 
@@ -102,23 +105,32 @@ enum Subject {
     Number(IntentId),
 }
 
+/// What workers take errands from.
+pub(super) struct Queue {
+    errands: Mutex<mpsc::Receiver<Errand>>,
+    flights: Arc<Semaphore>,
+}
+
+impl Queue {
+    pub(super) fn new(errands: mpsc::Receiver<Errand>) -> Self {
+        Self { errands: Mutex::new(errands), flights: Arc::new(Semaphore::new(FLIGHTS_MAX)) }
+    }
+}
+
 pub(super) struct Worker {
     shared: Arc<Shared>,
     link: Link,
-    errands: Arc<Mutex<mpsc::Receiver<Errand>>>,
+    queue: Arc<Queue>,
     slot: i64,
     /// Counts of what needed no write, on their way.
     unwritten: Tally,
+    /// Given back early by whoever has to apply something alone.
+    flight: Option<OwnedSemaphorePermit>,
 }
 
 impl Worker {
-    pub(super) fn new(
-        shared: Arc<Shared>,
-        link: Link,
-        errands: Arc<Mutex<mpsc::Receiver<Errand>>>,
-        slot: i64,
-    ) -> Self {
-        Self { shared, link, errands, slot, unwritten: Tally::default() }
+    pub(super) fn new(shared: Arc<Shared>, link: Link, queue: Arc<Queue>, slot: i64) -> Self {
+        Self { shared, link, queue, slot, unwritten: Tally::default(), flight: None }
     }
 
     /// Works until nobody can send errands any more and none is left.
@@ -139,8 +151,12 @@ impl Worker {
     }
 
     /// Whatever waits.
-    async fn take(&self) -> Vec<Task> {
-        let mut errands = self.errands.lock().await;
+    async fn take(&mut self) -> Vec<Task> {
+        self.flight = None;
+        self.flight = self.queue.flights.clone().acquire_owned().await.ok();
+        let mut errands = self.queue.errands.lock().await;
+        // Whoever was just answered may have the next command ready: let them send it, rather than leave with the first.
+        tokio::task::yield_now().await;
         let mut tasks = Vec::new();
         let mut next = errands.recv().await;
         while let Some(errand) = next {
@@ -231,6 +247,10 @@ impl Worker {
                 continue;
             };
             taken.extend(task.subjects());
+            if change.before.is_none() && task.hash.is_some_and(|hash| shared.is_held(&hash)) {
+                alone.push(index);
+                continue;
+            }
             let laned = change.after.as_ref().or(change.before.as_ref());
             if laned.is_some_and(|stored| stored.record.place.is_some()) {
                 // Decided without its lane, which only tells that something is to be written.
@@ -356,7 +376,8 @@ impl Worker {
         Ok(())
     }
 
-    async fn alone(&self, task: &mut Task) -> Result<(), Failure> {
+    async fn alone(&mut self, task: &mut Task) -> Result<(), Failure> {
+        self.flight = None;
         let client = self.link.client().await?;
         let manner = Manner { relaxed: task.order.command.action.may_be_relaxed(), slot: self.slot };
         match alone::apply(&client, &self.shared, &task.order, &manner).await {

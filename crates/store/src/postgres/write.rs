@@ -5,18 +5,30 @@ use tokio_postgres::types::{ToSql, Type};
 use twicesafe_core::{IntentId, Timestamp};
 
 use super::Shared;
-use super::columns::{COLUMNS, Line, Values, at, get};
+use super::columns::{COLUMNS, Line, at, get};
 use super::connect::Failure;
-use crate::plan::{Agenda, Change, JournalRow};
+use super::rows::{Field, RowType, Rows};
+use crate::codec;
+use crate::plan::{Agenda, JournalRow};
 use crate::tally::Tally;
 
-/// Parameters of `ledger_apply` before those of [`COLUMNS`], and after them.
-const PARAMETERS: usize = 11 + COLUMNS.len() + 12 + 4;
+/// Parameters of `ledger_apply`.
+const PARAMETERS: usize = 17;
 
 /// The call of `ledger_apply`.
 pub(super) fn apply_sql(schema: &str) -> String {
     let parameters: Vec<String> = (1..=PARAMETERS).map(|number| format!("${number}")).collect();
     format!("SELECT now, recovering_since, written FROM {schema}ledger_apply({})", parameters.join(", "))
+}
+
+/// The types of the rows that are sent.
+pub(super) struct RowTypes {
+    pub(super) intent: RowType,
+    pub(super) answer: RowType,
+    pub(super) request: RowType,
+    pub(super) agenda: RowType,
+    pub(super) journal: RowType,
+    pub(super) tally: RowType,
 }
 
 /// How a batch is written.
@@ -36,88 +48,168 @@ pub(super) async fn changes(
     unwritten: &Tally,
     manner: &Manner,
 ) -> Result<Vec<Option<IntentId>>, Failure> {
-    let inserts = lines.iter().filter(|line| line.change.before.is_none()).count() as i64;
-    let removals = lines.iter().filter(|line| line.change.after.is_none()).count() as i64;
-    let agenda: Vec<Agendas> = lines.iter().map(|line| Agendas::of(&line.change)).collect();
-    let ints = |value: &dyn Fn(&Line) -> Option<i64>| Values::Int(lines.iter().map(value).collect());
-    let bools =
-        |value: &dyn Fn(&Line) -> bool| Values::Bool(lines.iter().map(|line| Some(value(line))).collect());
-    let mut values = vec![
-        ints(&|line| Some(line.change.before.as_ref()?.version)),
-        Values::Text(agenda.iter().map(|agenda| Some(agenda.dropped?.status.as_str())).collect()),
-        Values::Int(agenda.iter().map(|agenda| Some(agenda.dropped?.wake_at.as_millis())).collect()),
-        bools(&|line| line.change.archived().is_some()),
-        bools(&|line| line.change.answer_changes()),
-        Values::Int(agenda.iter().map(|agenda| Some(agenda.put?.wake_at.as_millis())).collect()),
-        ints(&|line| line.id.map(IntentId::number)),
-    ];
-    values.extend(COLUMNS.iter().map(|column| column.values(lines)));
-    let journal: Vec<(i64, &JournalRow)> = (1..)
-        .zip(lines)
-        .flat_map(|(place, line)| line.change.journal.iter().map(move |row| (place, row)))
-        .collect();
-    values.extend(journal_values(&journal));
-    let counts: Vec<(i64, (i64, &str, i64))> = (1..)
-        .zip(lines.iter().map(|line| &line.tally))
-        .chain([(0, unwritten)])
-        .flat_map(|(place, tally)| tally.rows().map(move |row| (place, row)))
-        .collect();
-    values.extend([
-        Values::Int(counts.iter().map(|(place, _)| Some(*place)).collect()),
-        Values::Int(counts.iter().map(|(_, (hour, _, _))| Some(*hour)).collect()),
-        Values::Text(counts.iter().map(|(_, (_, name, _))| Some(*name)).collect()),
-        Values::Int(counts.iter().map(|(_, (_, _, n))| Some(*n)).collect()),
-    ]);
-    let mut parameters: Vec<(&(dyn ToSql + Sync), Type)> = vec![
-        (&inserts, Type::INT8),
-        (&removals, Type::INT8),
-        (&manner.relaxed, Type::BOOL),
-        (&manner.slot, Type::INT8),
-    ];
-    parameters.extend(values.iter().map(Values::parameter));
-    let row = client.query_typed_one(&shared.apply_sql, &parameters).await?;
+    let mut batch = Batch::new(&shared.row_types);
+    // Positions are given to inserts first, then to updates, then to removals.
+    let mut order: Vec<usize> = (0..lines.len()).collect();
+    order.sort_by_key(|index| {
+        let change = &lines[*index].change;
+        (change.before.is_some(), change.after.is_none())
+    });
+    for (position, index) in (1..).zip(&order) {
+        batch.put(position, &lines[*index]);
+    }
+    batch.count(0, unwritten);
+    let row = client.query_typed_one(&shared.apply_sql, &batch.parameters(manner)).await?;
     shared.time.sample(Timestamp::from_millis(get(&row, 0)?), at(&row, 1)?);
-    let written: Vec<Option<i64>> = get(&row, 2)?;
-    Ok(written.into_iter().map(|id| id.map(IntentId::new)).collect())
+    let mut written = vec![None; lines.len()];
+    for (index, id) in order.into_iter().zip(get::<Vec<Option<i64>>>(&row, 2)?) {
+        written[index] = id.map(IntentId::new);
+    }
+    Ok(written)
 }
 
-fn journal_values<'a>(rows: &[(i64, &'a JournalRow)]) -> [Values<'a>; 12] {
-    let ints = |value: &dyn Fn(&'a JournalRow) -> i64| {
-        Values::Int(rows.iter().map(|(_, row)| Some(value(row))).collect())
-    };
-    let texts = |value: &dyn Fn(&'a JournalRow) -> &'a str| {
-        Values::Text(rows.iter().map(|(_, row)| Some(value(row))).collect())
-    };
-    [
-        Values::Int(rows.iter().map(|(place, _)| Some(*place)).collect()),
-        ints(&|row| row.number.into()),
-        ints(&|row| row.entry.at.as_millis()),
-        texts(&|row| row.entry.actor.as_str()),
-        texts(&|row| row.entry.event.as_str()),
-        texts(&|row| row.entry.status.as_str()),
-        Values::Bool(rows.iter().map(|(_, row)| Some(row.entry.doubt)).collect()),
-        ints(&|row| row.entry.generation.into()),
-        ints(&|row| row.entry.fence.number() as i64),
-        texts(&|row| &row.entry.reason),
-        Values::Bytes(rows.iter().map(|(_, row)| row.digest.as_ref().map(|digest| &digest[..])).collect()),
-        Values::Bytes(rows.iter().map(|(_, row)| Some(&row.hash[..])).collect()),
-    ]
+/// What is sent.
+struct Batch {
+    inserts: Rows,
+    updates: Rows,
+    removals: Vec<i64>,
+    removed_versions: Vec<i64>,
+    archived: Vec<i64>,
+    not_kept: Vec<Option<String>>,
+    unanswered: Vec<i64>,
+    unrequested: Vec<i64>,
+    buried: Vec<i64>,
+    answers: Rows,
+    requests: Rows,
+    agenda_before: Rows,
+    agenda_after: Rows,
+    journal: Rows,
+    counts: Rows,
 }
 
-/// What happens to the agenda.
-struct Agendas {
-    dropped: Option<Agenda>,
-    put: Option<Agenda>,
-}
-
-impl Agendas {
-    fn of(change: &Change) -> Self {
-        let before = change.before.as_ref().and_then(|stored| Agenda::of(stored));
-        let after = change.after.as_ref().and_then(|stored| Agenda::of(stored));
-        let key = |line: &Agenda| (line.status, line.wake_at);
+impl Batch {
+    fn new(types: &RowTypes) -> Self {
         Self {
-            dropped: before.filter(|before| after.as_ref().map(key) != Some(key(before))),
-            put: after.filter(|_| before != after),
+            inserts: Rows::of(&types.intent),
+            updates: Rows::of(&types.intent),
+            removals: Vec::new(),
+            removed_versions: Vec::new(),
+            archived: Vec::new(),
+            not_kept: Vec::new(),
+            unanswered: Vec::new(),
+            unrequested: Vec::new(),
+            buried: Vec::new(),
+            answers: Rows::of(&types.answer),
+            requests: Rows::of(&types.request),
+            agenda_before: Rows::of(&types.agenda),
+            agenda_after: Rows::of(&types.agenda),
+            journal: Rows::of(&types.journal),
+            counts: Rows::of(&types.tally),
         }
     }
+
+    fn put(&mut self, position: i64, line: &Line) {
+        let change = &line.change;
+        let (before, after) = (change.before.as_deref(), change.after.as_deref());
+        match (before, after) {
+            (None, _) => self.inserts.push(COLUMNS.iter().map(|column| column.value(line))),
+            (Some(_), Some(_)) => self.updates.push(COLUMNS.iter().map(|column| column.value(line))),
+            (Some(before), None) => {
+                self.removals.push(before.id.number());
+                self.removed_versions.push(before.version);
+            }
+        }
+        if let Some(before) = change.archived() {
+            self.archived.push(position);
+            self.not_kept.push(before.record.answer.as_ref().and_then(codec::not_kept_text));
+        }
+        if change.answer_changes() && after.is_some() {
+            match line.answer() {
+                Some(answer) => self.answers.push([
+                    Field::Int(Some(position)),
+                    Field::Text(Some(&answer.head)),
+                    Field::Bytes(answer.bytes().map(|body| &body[..])),
+                ]),
+                None => self.unanswered.push(position),
+            }
+        }
+        if change.drops_request() {
+            self.unrequested.push(position);
+        }
+        if let (Some(body), Some(after)) = (&change.request, after) {
+            let generation = Field::int(Some(after.record.generation));
+            self.requests.push([Field::Int(Some(position)), generation, Field::Bytes(Some(body))]);
+        }
+        let is_buried = |stored: &crate::plan::Stored| stored.record.tombstone;
+        if after.is_some_and(is_buried) && !before.is_some_and(is_buried) {
+            self.buried.push(position);
+        }
+        self.schedule(position, before.and_then(Agenda::of), after.and_then(Agenda::of));
+        for row in &change.journal {
+            self.journal.push(journal_fields(position, row));
+        }
+        self.count(position, &line.tally);
+    }
+
+    fn schedule(&mut self, position: i64, before: Option<Agenda>, after: Option<Agenda>) {
+        let fields = |line: &Agenda| {
+            let (status, wake_at) = (Field::Text(Some(line.status.as_str())), Field::at(Some(line.wake_at)));
+            [status, wake_at, Field::Int(Some(position)), Field::at(line.due_at)]
+        };
+        let key = |line: &Agenda| (line.status, line.wake_at);
+        if let Some(before) = before.filter(|before| after.as_ref().map(key) != Some(key(before))) {
+            self.agenda_before.push(fields(&before));
+        }
+        if let Some(after) = after.filter(|_| before != after) {
+            self.agenda_after.push(fields(&after));
+        }
+    }
+
+    fn count(&mut self, position: i64, tally: &Tally) {
+        for (hour, name, n) in tally.rows() {
+            let (hour, position, n) =
+                (Field::Int(Some(hour)), Field::Int(Some(position)), Field::Int(Some(n)));
+            self.counts.push([hour, Field::Text(Some(name)), position, n]);
+        }
+    }
+
+    fn parameters<'a>(&'a self, manner: &'a Manner) -> [(&'a (dyn ToSql + Sync), Type); PARAMETERS] {
+        [
+            (&manner.relaxed, Type::BOOL),
+            (&manner.slot, Type::INT8),
+            self.inserts.parameter(),
+            self.updates.parameter(),
+            (&self.removals, Type::INT8_ARRAY),
+            (&self.removed_versions, Type::INT8_ARRAY),
+            (&self.archived, Type::INT8_ARRAY),
+            (&self.not_kept, Type::TEXT_ARRAY),
+            (&self.unanswered, Type::INT8_ARRAY),
+            (&self.unrequested, Type::INT8_ARRAY),
+            (&self.buried, Type::INT8_ARRAY),
+            self.answers.parameter(),
+            self.requests.parameter(),
+            self.agenda_before.parameter(),
+            self.agenda_after.parameter(),
+            self.journal.parameter(),
+            self.counts.parameter(),
+        ]
+    }
+}
+
+fn journal_fields(position: i64, row: &JournalRow) -> [Field<'_>; 12] {
+    let entry = &row.entry;
+    [
+        Field::Int(Some(position)),
+        Field::int(Some(row.number)),
+        Field::at(Some(entry.at)),
+        Field::Text(Some(entry.actor.as_str())),
+        Field::Text(Some(entry.event.as_str())),
+        Field::Text(Some(entry.status.as_str())),
+        Field::Bool(Some(entry.doubt)),
+        Field::int(Some(entry.generation)),
+        Field::Int(Some(entry.fence.number() as i64)),
+        Field::Text(Some(&entry.reason)),
+        Field::bytes(row.digest.as_ref()),
+        Field::bytes(Some(&row.hash)),
+    ]
 }
