@@ -10,7 +10,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use twicesafe_core::{
     Actor, Answer, Approval, ApprovalRule, Backoff, Body, CommandId, Decision, ExternalId, Fence, Lookup,
-    OnMismatch, OnReview, Policy, Receipt, Record, Recovery, Timestamp, VersionMeans,
+    OnMismatch, OnReview, PermitKind, Policy, Receipt, Record, Recovery, Timestamp, VersionMeans,
 };
 
 use crate::error::StoreError;
@@ -133,6 +133,14 @@ fn parse_policy(text: &str) -> Option<Policy> {
         version_means: if flag("snapshot") { VersionMeans::Snapshot } else { VersionMeans::Order },
         on_review: if flag("review_passes") { OnReview::Pass } else { OnReview::Block },
     })
+}
+
+/// The word for what a permit is for.
+pub(crate) fn permit_word(kind: PermitKind) -> &'static str {
+    match kind {
+        PermitKind::Act => "act",
+        PermitKind::Lookup => "lookup",
+    }
 }
 
 /// A receipt in 32 bytes: id, fence, digest.
@@ -299,7 +307,8 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
         .collect()
 }
 
-fn unhex(text: &str) -> Result<Vec<u8>, StoreError> {
+/// Bytes from their text.
+pub(crate) fn unhex(text: &str) -> Result<Vec<u8>, StoreError> {
     let digit = |byte: u8| (byte as char).to_digit(16).map(|digit| digit as u8);
     let pairs = text.as_bytes().chunks(2);
     pairs

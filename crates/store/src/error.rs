@@ -42,6 +42,9 @@ pub enum StoreError {
     /// The address is not understood.
     #[error("`{0}` is not the address of a ledger")]
     Address(String),
+    /// Something is in it already.
+    #[error("the ledger is not empty")]
+    NotEmpty,
     /// Too much waits already.
     #[error("{0} commands are waiting for the ledger already")]
     Overloaded(usize),
@@ -60,6 +63,7 @@ impl StoreError {
             Self::UnsafeDurability(_) => Code::UnsafeDurability,
             Self::Damaged(_) => Code::LedgerDamaged,
             Self::Address(_) => Code::LedgerAddress,
+            Self::NotEmpty => Code::LedgerNotEmpty,
             Self::Overloaded(_) => Code::Overloaded,
         }
     }
@@ -80,6 +84,7 @@ impl StoreError {
             Self::UnsafeDurability(_) => "Set fsync, full_page_writes and synchronous_commit to on.",
             Self::Damaged(_) => "Stop writers, keep a copy, and restore the last good backup.",
             Self::Address(_) => "Use sqlite:PATH, postgres://USER@HOST/DATABASE or memory:.",
+            Self::NotEmpty => "Nothing was imported. Name a ledger that does not exist yet.",
             Self::Overloaded(_) => "Slow down, or look why the ledger's disk or database has become slow.",
         }
     }

@@ -17,6 +17,7 @@ mod query;
 mod sqlite;
 mod store;
 mod tally;
+mod transfer;
 mod watch;
 
 use std::sync::Arc;
@@ -31,6 +32,10 @@ pub use postgres::guard::Guard;
 pub use query::{Cursor, Dossier, EarlierAnswer, Filter, PAGE_MAX, Page, SCAN_MAX, SCOPES_MAX};
 pub use store::{JournalFault, Store};
 pub use tally::Statistics;
+pub use transfer::{
+    BadLine, Count, Export, Exported, FORMAT_VERSION, Facts, Header, Import, LaneState, Line, LineCodec,
+    Totals,
+};
 
 /// Most commands that wait for a store; more are refused.
 pub const QUEUE_MAX: usize = 65_536;
@@ -59,15 +64,28 @@ pub(crate) type NameHash = [u8; 16];
 
 /// Hashes names with the ledger's own key: equal names have equal hashes in this ledger, and somebody who has only the
 /// hash cannot find the name by trying (S40).
-pub(crate) struct NameHasher(blake3::Hasher);
+pub(crate) struct NameHasher(std::sync::RwLock<([u8; 32], blake3::Hasher)>);
 
 impl NameHasher {
     pub(crate) fn new(key: [u8; 32]) -> Self {
-        Self(blake3::Hasher::new_keyed(&key))
+        Self(std::sync::RwLock::new((key, blake3::Hasher::new_keyed(&key))))
+    }
+
+    /// Goes over to another key: the ledger was filled from an export.
+    pub(crate) fn go_over_to(&self, key: [u8; 32]) {
+        let changed = self.0.read().unwrap_or_else(std::sync::PoisonError::into_inner).0 != key;
+        if changed {
+            let mut keyed = self.0.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+            *keyed = (key, blake3::Hasher::new_keyed(&key));
+        }
+    }
+
+    pub(crate) fn key(&self) -> [u8; 32] {
+        self.0.read().unwrap_or_else(std::sync::PoisonError::into_inner).0
     }
 
     pub(crate) fn hash(&self, name: &Name) -> NameHash {
-        let mut hasher = self.0.clone();
+        let mut hasher = self.0.read().unwrap_or_else(std::sync::PoisonError::into_inner).1.clone();
         let scope = name.scope.as_str().as_bytes();
         hasher.update(&(scope.len() as u64).to_be_bytes()).update(scope).update(name.key.as_str().as_bytes());
         hasher.finalize().as_bytes()[..16].try_into().expect("a hash has 32 bytes")

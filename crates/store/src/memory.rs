@@ -8,9 +8,11 @@ use bytes::Bytes;
 use twicesafe_core::{Action, IntentId, Lane, Name, Purge, Status, Timestamp, Waiting};
 
 use crate::clock::LedgerTime;
+use crate::error::StoreError;
 use crate::plan::{Agenda, Applied, JournalRow, Order, Planned, Queued, Stored, Target, plan, version_of};
 use crate::query::{Cursor, EarlierAnswer, Path};
 use crate::tally::Tally;
+use crate::transfer::{Count, Exported, Facts, LaneState, Parcel, is_within, unhashed};
 use crate::{Dice, NameHash, NameHasher, Options};
 
 pub(crate) struct Memory {
@@ -20,7 +22,7 @@ pub(crate) struct Memory {
     state: Mutex<State>,
 }
 
-#[derive(Default)]
+#[derive(Default, Clone)]
 struct State {
     last_intent: i64,
     recovering_since: Option<Timestamp>,
@@ -216,10 +218,7 @@ impl Memory {
     }
 
     pub(crate) fn journal(&self, id: IntentId) -> Vec<JournalRow> {
-        let mut rows = self.state().journals.get(&id).cloned().unwrap_or_default();
-        // As in a database: bodies are not in the journal.
-        rows.iter_mut().for_each(|row| row.entry.content = None);
-        rows
+        self.state().journal(id)
     }
 
     pub(crate) fn earlier(&self, id: IntentId) -> Vec<EarlierAnswer> {
@@ -254,7 +253,147 @@ impl Memory {
     }
 }
 
+impl Memory {
+    pub(crate) fn export(&self) -> Snapshot {
+        let now = self.now();
+        let state = self.state().clone();
+        let facts = Facts {
+            at: now,
+            last_intent: state.last_intent,
+            recovering_since: state.recovering_since,
+            hash_key: self.hasher.key(),
+        };
+        Snapshot { facts, state }
+    }
+
+    pub(crate) fn import(self: &Arc<Self>, facts: &Facts) -> Result<Importing, StoreError> {
+        self.state().check_empty()?;
+        let state = State {
+            last_intent: facts.last_intent,
+            recovering_since: facts.recovering_since,
+            ..State::default()
+        };
+        Ok(Importing { memory: self.clone(), facts: facts.clone(), state })
+    }
+}
+
+/// A ledger as it was at one moment.
+pub(crate) struct Snapshot {
+    facts: Facts,
+    state: State,
+}
+
+impl Snapshot {
+    pub(crate) fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    pub(crate) fn intents(&self, scope: Option<&str>, after: IntentId, limit: usize) -> Vec<Exported> {
+        let state = &self.state;
+        let hashes: HashMap<IntentId, NameHash> =
+            state.by_hash.iter().map(|(hash, id)| (*id, *hash)).collect();
+        let wanted = |stored: &&Arc<Stored>| {
+            let name = stored.record.name.as_ref();
+            scope.is_none_or(|asked| name.is_some_and(|name| is_within(name.scope.as_str(), asked)))
+        };
+        let after = (std::ops::Bound::Excluded(after), std::ops::Bound::Unbounded);
+        let intents = state.intents.range(after).map(|(_, stored)| stored).filter(wanted).take(limit);
+        intents
+            .map(|stored| Exported {
+                stored: (**stored).clone(),
+                hash: hashes.get(&stored.id).copied(),
+                keep_until: state.keep_until.get(&stored.id).copied().unwrap_or(Timestamp::NEVER),
+                journal: state.journal(stored.id),
+                earlier: state.earlier.get(&stored.id).cloned().unwrap_or_default(),
+                request: state.requests.get(&stored.id).cloned(),
+            })
+            .collect()
+    }
+
+    pub(crate) fn lanes(&self, after: &str, limit: usize) -> Vec<LaneState> {
+        let lanes = self.state.lanes.iter().filter(|(name, _)| name.as_str() > after);
+        let state = |(name, (holder, applied)): (&String, &(Option<IntentId>, Option<i64>))| LaneState {
+            name: name.clone(),
+            holder: *holder,
+            applied: *applied,
+        };
+        let mut lanes: Vec<_> = lanes.map(state).collect();
+        lanes.sort_by(|left, right| left.name.cmp(&right.name));
+        lanes.truncate(limit);
+        lanes
+    }
+
+    pub(crate) fn counts(&self) -> Vec<Count> {
+        let by_the_hour = self.state.tally.rows().filter(|(hour, _, _)| *hour != 0);
+        by_the_hour.map(|(hour, name, n)| Count { hour, name, n }).collect()
+    }
+}
+
+/// An import under way.
+pub(crate) struct Importing {
+    memory: Arc<Memory>,
+    facts: Facts,
+    state: State,
+}
+
+impl Importing {
+    pub(crate) fn put(&mut self, parcel: Parcel) -> Result<(), StoreError> {
+        match parcel {
+            Parcel::Intents(intents) => intents.into_iter().try_for_each(|intent| self.state.put(intent)),
+            Parcel::Lanes(lanes) => {
+                self.state
+                    .lanes
+                    .extend(lanes.into_iter().map(|lane| (lane.name, (lane.holder, lane.applied))));
+                Ok(())
+            }
+            Parcel::Counts(counts) => {
+                counts.iter().for_each(|count| self.state.tally.take_over(count));
+                Ok(())
+            }
+        }
+    }
+
+    pub(crate) fn finish(self) -> Result<(), StoreError> {
+        let Self { memory, facts, state } = self;
+        let mut there = memory.state();
+        there.check_empty()?;
+        memory.hasher.go_over_to(facts.hash_key);
+        memory.time.read(facts.at);
+        *there = state;
+        Ok(())
+    }
+}
+
 impl State {
+    fn check_empty(&self) -> Result<(), StoreError> {
+        if self.intents.is_empty() && self.lanes.is_empty() { Ok(()) } else { Err(StoreError::NotEmpty) }
+    }
+
+    fn put(&mut self, intent: Exported) -> Result<(), StoreError> {
+        let Exported { stored, hash, keep_until, journal, earlier, request } = intent;
+        let id = stored.id;
+        if self.by_hash.insert(hash.ok_or_else(unhashed)?, id).is_some() {
+            return Err(StoreError::Damaged("two intents have the same hash".into()));
+        }
+        self.tally.standing(&stored.record, 1);
+        if let Some(place) = Queued::of(&stored) {
+            self.waiting.insert((place.lane.to_owned(), place.rank, id, place.until));
+        }
+        self.keep_until.insert(id, keep_until);
+        self.journals.insert(id, journal);
+        self.earlier.extend((!earlier.is_empty()).then_some((id, earlier)));
+        self.requests.extend(request.map(|request| (id, request)));
+        self.intents.insert(id, Arc::new(stored));
+        Ok(())
+    }
+
+    fn journal(&self, id: IntentId) -> Vec<JournalRow> {
+        let mut rows = self.journals.get(&id).cloned().unwrap_or_default();
+        // As in a database: bodies are not in the journal.
+        rows.iter_mut().for_each(|row| row.entry.content = None);
+        rows
+    }
+
     fn lane(&self, name: &str, me: IntentId, now: Timestamp) -> Lane {
         let (holder, applied) = self.lanes.get(name).copied().unwrap_or_default();
         let first = self

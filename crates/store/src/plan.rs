@@ -149,10 +149,15 @@ pub(crate) fn plan(
         Action::Claim(claim) => Some(claim),
         _ => None,
     };
+    let salt_given = match &order.command.action {
+        Action::Claim(claim) => Some(claim.salt),
+        Action::Adopt(adopt) => Some(adopt.salt),
+        _ => None,
+    };
     let forgotten = after.as_ref().is_some_and(|record| record.name.is_none());
     let salt = match found {
-        Some(found) => found.salt.or_else(|| claim.map(|claim| claim.salt)).filter(|_| !forgotten),
-        None => claim.map(|claim| claim.salt),
+        Some(found) => found.salt.or(salt_given).filter(|_| !forgotten),
+        None => salt_given,
     };
     let (mut rows, mut head) =
         found.map_or((0, journal::START), |stored| (stored.journal_rows, stored.journal_head));
@@ -271,7 +276,8 @@ impl Change {
             before.into_iter().for_each(|record| tally.standing(record, -1));
             after.into_iter().for_each(|record| tally.standing(record, 1));
         }
-        let in_review = |record: Option<&Record>| record.is_some_and(|record| record.status == Status::Review);
+        let in_review =
+            |record: Option<&Record>| record.is_some_and(|record| record.status == Status::Review);
         if in_review(after) && !in_review(before) {
             tally.event(at, REVIEWS);
         }

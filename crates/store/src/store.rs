@@ -15,6 +15,7 @@ use crate::postgres::Postgres;
 use crate::query::{Cursor, Dossier, Filter, PAGE_MAX, Page, SCAN_MAX, SCOPES_MAX};
 use crate::sqlite::Sqlite;
 use crate::tally::{Statistics, hour_of};
+use crate::transfer::{Export, Facts, Import};
 use crate::watch::Watchers;
 use crate::{Options, plan};
 
@@ -31,7 +32,7 @@ struct Inner {
 
 #[expect(clippy::large_enum_variant, reason = "there is one a store")]
 enum Backend {
-    Memory(Memory),
+    Memory(Arc<Memory>),
     Sqlite(Sqlite),
     Postgres(Postgres),
 }
@@ -44,7 +45,7 @@ impl Store {
     /// Opens a ledger, making or migrating it where needed.
     pub async fn open(address: &Address, options: Options) -> Result<Self, StoreError> {
         let backend = match address {
-            Address::Memory => Backend::Memory(Memory::new(&options)),
+            Address::Memory => Backend::Memory(Arc::new(Memory::new(&options))),
             Address::Sqlite(path) => Backend::Sqlite(Sqlite::open(path, &options)?),
             Address::Postgres(url) => Backend::Postgres(Postgres::open(url).await?),
         };
@@ -155,8 +156,8 @@ impl Store {
             loop {
                 let want = limit + 1;
                 let rows = self.page(path, from, want).await?;
-                let ended = rows.len() < want
-                    || rows.last().is_some_and(|(stored, _)| filter.ends_at(path, stored));
+                let ended =
+                    rows.len() < want || rows.last().is_some_and(|(stored, _)| filter.ends_at(path, stored));
                 scanned += rows.len();
                 from = rows.last().map(|(_, cursor)| *cursor).or(from);
                 for (stored, cursor) in rows {
@@ -270,6 +271,25 @@ impl Store {
             Backend::Postgres(postgres) => postgres.tallies(from, to).await?,
         };
         Ok(Statistics::from_rows(rows.into_iter()))
+    }
+
+    /// Everything the ledger knows, as it is now. Others may go on writing.
+    pub async fn export(&self) -> Result<Export, StoreError> {
+        self.flush().await?;
+        Ok(match &self.0.backend {
+            Backend::Memory(memory) => Export::memory(memory.export()),
+            Backend::Sqlite(sqlite) => Export::sqlite(sqlite.export()?),
+            Backend::Postgres(postgres) => Export::postgres(postgres.export().await?),
+        })
+    }
+
+    /// Fills the ledger, which must be empty, with what another one knows.
+    pub async fn import(&self, facts: &Facts) -> Result<Import, StoreError> {
+        Ok(match &self.0.backend {
+            Backend::Memory(memory) => Import::memory(memory.import(facts)?),
+            Backend::Sqlite(sqlite) => Import::sqlite(sqlite.import(facts).await?),
+            Backend::Postgres(postgres) => Import::postgres(postgres.import(facts).await?),
+        })
     }
 
     /// Writes counts that needed no write of their own.
@@ -398,7 +418,7 @@ pub struct JournalFault {
     pub what: &'static str,
 }
 
-fn fault_in(rows: &[plan::JournalRow], count: u32, head: &Head) -> Option<JournalFault> {
+pub(crate) fn fault_in(rows: &[plan::JournalRow], count: u32, head: &Head) -> Option<JournalFault> {
     let mut last = journal::START;
     for (row, number) in rows.iter().zip(1..) {
         if row.number != number {

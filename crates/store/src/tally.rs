@@ -25,6 +25,11 @@ impl Tally {
         *self.0.entry((hour, name)).or_default() += n;
     }
 
+    /// Adds a count of another ledger.
+    pub(crate) fn take_over(&mut self, count: &crate::transfer::Count) {
+        self.add(count.hour, count.name, count.n);
+    }
+
     pub(crate) fn event(&mut self, at: Timestamp, name: &'static str) {
         self.add(hour_of(at), name, 1);
     }
@@ -66,6 +71,13 @@ impl Tally {
 
 pub(crate) fn hour_of(at: Timestamp) -> i64 {
     at.as_millis().div_euclid(HOUR_MILLIS)
+}
+
+/// A name of a count as it is kept here: of a journal event, or of something else that is counted by the hour.
+pub(crate) fn known_name(name: &str) -> Option<&'static str> {
+    let others = [REPLAYS, WAITS, MISMATCHES, REVIEWS, RECOVERIES, RECOVERY_MILLIS];
+    let other = others.into_iter().find(|other| *other == name);
+    other.or_else(|| twicesafe_core::journal::Event::from_word(name).map(|event| event.as_str()))
 }
 
 pub(crate) fn standing_name(status: twicesafe_core::Status) -> &'static str {

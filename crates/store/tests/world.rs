@@ -42,10 +42,21 @@ const START_MILLIS: i64 = 1_790_000_000_000;
 
 impl World {
     pub async fn new(kind: Kind) -> Self {
-        let place = match kind {
-            Kind::Memory => Place::Memory,
-            Kind::Sqlite => Place::Folder(Folder::new()),
-            Kind::Postgres | Kind::PgBouncer => Place::Database(Database::create().await),
+        Self::at(kind, None).await
+    }
+
+    /// Another ledger, of any kind, that goes before this one does.
+    pub async fn beside(&self, kind: Kind) -> Self {
+        Self::at(kind, Some(&self.place)).await
+    }
+
+    async fn at(kind: Kind, beside: Option<&Place>) -> Self {
+        let place = match (kind, beside) {
+            (Kind::Memory, _) => Place::Memory,
+            (Kind::Sqlite, _) => Place::Folder(Folder::new()),
+            // The other one takes part already; to ask twice would be to wait for oneself.
+            (_, Some(Place::Database(_))) => Place::Database(Database::create_in_turn(None).await),
+            (Kind::Postgres | Kind::PgBouncer, _) => Place::Database(Database::create().await),
         };
         let clock =
             matches!(kind, Kind::Memory | Kind::Sqlite).then(|| Arc::new(ManualClock::at(START_MILLIS)));

@@ -146,7 +146,7 @@ CREATE TABLE tally (
 -- updated, then those that are removed. In the rows of other tables a position stands where the number of the intent goes;
 -- in those of the tally it stands in place of the slot, with 0 for what needed no write.
 CREATE FUNCTION ledger_apply(
-    relaxed boolean, slot bigint, inserts intent[], updates intent[], removals bigint[], removed_versions bigint[],
+    relaxed boolean, slot bigint, known_key bytea, inserts intent[], updates intent[], removals bigint[], removed_versions bigint[],
     archived bigint[], not_kept text[], unanswered bigint[], unrequested bigint[], buried bigint[],
     answers answer[], requests request[], agenda_before agenda[], agenda_after agenda[], journal_rows journal[],
     counts tally[], OUT now bigint, OUT recovering_since bigint, OUT written bigint[]
@@ -159,6 +159,7 @@ AS $$
 DECLARE
     changed bigint[];
     place bigint;
+    hash_key bytea;
 BEGIN
     IF relaxed THEN
         PERFORM set_config('synchronous_commit', 'off', true);
@@ -289,7 +290,11 @@ BEGIN
     END IF;
 
     now := extract(epoch FROM clock_timestamp()) * 1000;
-    recovering_since := (SELECT l.recovering_since FROM ledger l WHERE l.one = 1);
+    SELECT l.recovering_since, l.hash_key INTO recovering_since, hash_key FROM ledger l WHERE l.one = 1;
+    -- Names hashed by another key than the ledger's would all look new, and everything would happen again.
+    IF known_key <> hash_key THEN
+        RAISE EXCEPTION 'the ledger was filled from an export since it was opened; start again' USING ERRCODE = 'TS001';
+    END IF;
 END $$;
 
 -- What there is under these hashes and numbers.

@@ -113,7 +113,7 @@ pub(super) const COLUMNS: [Column; 36] = [
     Column("recipe", |line| Field::text(line.fingerprint().map(|fingerprint| fingerprint.recipe().as_str()))),
     Column("fingerprint", |line| Field::bytes(line.fingerprint().map(|fingerprint| fingerprint.digest()))),
     Column("policy", |line| Field::text(line.policy.as_deref())),
-    Column("permit", |line| Field::text(line.attempt().map(|attempt| permit_word(attempt.kind)))),
+    Column("permit", |line| Field::text(line.attempt().map(|attempt| codec::permit_word(attempt.kind)))),
     Column("claim_id", |line| Field::bytes(line.claim_id.as_ref())),
     Column("holder", |line| Field::text(line.attempt().map(|attempt| attempt.holder.as_str()))),
     Column("granted_at", |line| Field::at(line.attempt().map(|attempt| attempt.granted_at))),
@@ -143,13 +143,6 @@ pub(super) const COLUMNS: [Column; 36] = [
 impl Column {
     pub(super) fn value<'a>(&self, line: &'a Line) -> Field<'a> {
         self.1(line)
-    }
-}
-
-fn permit_word(kind: PermitKind) -> &'static str {
-    match kind {
-        PermitKind::Act => "act",
-        PermitKind::Lookup => "lookup",
     }
 }
 

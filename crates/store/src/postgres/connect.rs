@@ -122,6 +122,11 @@ impl Link {
         Self { config, client: Mutex::default() }
     }
 
+    /// Another connection to the same place.
+    pub(super) fn another(&self) -> Self {
+        Self::new(self.config.clone())
+    }
+
     /// Connects, if necessary; once.
     pub(super) async fn client(&self) -> Result<std::sync::Arc<Client>, Failure> {
         let mut held = self.client.lock().await;

@@ -13,6 +13,7 @@ mod open;
 mod read;
 mod rows;
 mod time;
+mod transfer;
 mod worker;
 mod write;
 
@@ -37,6 +38,7 @@ use crate::{Dice, NameHash, NameHasher, QUEUE_MAX};
 use connect::{Failure, Link};
 use read::Readers;
 use time::DatabaseTime;
+pub(crate) use transfer::{Importing, Snapshot};
 use worker::{Errand, Queue, Task, Worker};
 use write::{Manner, RowTypes};
 

@@ -12,7 +12,7 @@ use crate::error::StoreError;
 
 pub(super) const MIGRATIONS: &[&str] = &[include_str!("../../migrations/postgres/0001_ledger.sql")];
 /// Keeps processes that start at once from migrating at once. "TwSf" and a number.
-const MIGRATION_LOCK: i64 = 0x5477_5366_0000_0001;
+pub(super) const MIGRATION_LOCK: i64 = 0x5477_5366_0000_0001;
 /// Our tables, to tell an empty place from somebody else's.
 const TABLES: [&str; 10] = [
     "ledger",

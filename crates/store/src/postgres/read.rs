@@ -38,6 +38,11 @@ impl Readers {
         Self { shared, links, next: AtomicUsize::new(0) }
     }
 
+    /// A connection beside these.
+    pub(super) fn another_link(&self) -> Link {
+        self.links[0].another()
+    }
+
     /// Runs something on one of the connections, again if the connection was lost. Only for what may be repeated.
     pub(super) async fn run<T, Doing>(&self, what: impl Fn(Arc<Client>) -> Doing) -> Result<T, StoreError>
     where
@@ -303,7 +308,7 @@ pub(super) async fn lane(
     Ok(Lane { me, holder: holder.map(IntentId::new), applied, first_waiting })
 }
 
-fn earlier_answer(row: &Row) -> Result<EarlierAnswer, StoreError> {
+pub(super) fn earlier_answer(row: &Row) -> Result<EarlierAnswer, StoreError> {
     Ok(EarlierAnswer {
         generation: number(row, 0)?,
         status: needed(Status::from_word(get(row, 1)?), "a status nobody knows")?,
@@ -318,7 +323,7 @@ fn earlier_answer(row: &Row) -> Result<EarlierAnswer, StoreError> {
     })
 }
 
-fn journal_row(row: &Row) -> Result<JournalRow, StoreError> {
+pub(super) fn journal_row(row: &Row) -> Result<JournalRow, StoreError> {
     let entry = Entry {
         at: Timestamp::from_millis(get(row, 1)?),
         actor: Actor::new(get(row, 2)?).map_err(|error| damaged(&error.to_string()))?,

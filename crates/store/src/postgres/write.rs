@@ -13,7 +13,7 @@ use crate::plan::{Agenda, JournalRow};
 use crate::tally::Tally;
 
 /// Parameters of `ledger_apply`.
-const PARAMETERS: usize = 17;
+const PARAMETERS: usize = 18;
 
 /// The call of `ledger_apply`.
 pub(super) fn apply_sql(schema: &str) -> String {
@@ -59,7 +59,8 @@ pub(super) async fn changes(
         batch.put(position, &lines[*index]);
     }
     batch.count(0, unwritten);
-    let row = client.query_typed_one(&shared.apply_sql, &batch.parameters(manner)).await?;
+    let known_key = shared.hasher.key();
+    let row = client.query_typed_one(&shared.apply_sql, &batch.parameters(manner, &&known_key[..])).await?;
     shared.time.sample(Timestamp::from_millis(get(&row, 0)?), at(&row, 1)?);
     let mut written = vec![None; lines.len()];
     for (index, id) in order.into_iter().zip(get::<Vec<Option<i64>>>(&row, 2)?) {
@@ -173,10 +174,15 @@ impl Batch {
         }
     }
 
-    fn parameters<'a>(&'a self, manner: &'a Manner) -> [(&'a (dyn ToSql + Sync), Type); PARAMETERS] {
+    fn parameters<'a>(
+        &'a self,
+        manner: &'a Manner,
+        known_key: &'a &'a [u8],
+    ) -> [(&'a (dyn ToSql + Sync), Type); PARAMETERS] {
         [
             (&manner.relaxed, Type::BOOL),
             (&manner.slot, Type::INT8),
+            (known_key, Type::BYTEA),
             self.inserts.parameter(),
             self.updates.parameter(),
             (&self.removals, Type::INT8_ARRAY),

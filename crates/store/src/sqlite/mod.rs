@@ -7,6 +7,7 @@
 mod checkpoint;
 mod open;
 mod read;
+mod transfer;
 mod write;
 mod writer;
 
@@ -25,6 +26,7 @@ use crate::plan::{Applied, Order, Target, plan};
 use crate::tally::Tally;
 use crate::{Dice, NameHasher, Options, QUEUE_MAX};
 use read::Readers;
+pub(crate) use transfer::{Importing, Snapshot};
 
 /// How long a process waits for another one's transaction.
 const BUSY_MAX: std::time::Duration = std::time::Duration::from_secs(10);

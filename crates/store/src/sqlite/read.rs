@@ -199,42 +199,17 @@ impl Readers {
 
     pub(crate) fn journal(&self, id: IntentId) -> Result<Vec<JournalRow>, StoreError> {
         let connection = self.connection()?;
-        let statement = prepared(
-            &connection,
-            "SELECT number, at, actor, event, status, doubt, generation, fence, reason, digest, hash
-             FROM journal WHERE intent = ?1 ORDER BY number",
-        )?;
-        all(statement, [id.number()], journal_row)
+        journal(&connection, id)
     }
 
     pub(crate) fn earlier(&self, id: IntentId) -> Result<Vec<EarlierAnswer>, StoreError> {
         let connection = self.connection()?;
-        let statement = prepared(
-            &connection,
-            "SELECT generation, status, external_id, head, body, not_kept FROM earlier_answer
-             WHERE intent = ?1 ORDER BY generation",
-        )?;
-        all(statement, [id.number()], |row| {
-            Ok(EarlierAnswer {
-                generation: get(row, 0)?,
-                status: needed(text(row, 1)?.and_then(Status::from_word), "a status nobody knows")?,
-                answer: Answer {
-                    external_id: text(row, 2)?.and_then(ExternalId::new),
-                    head: text(row, 3)?.unwrap_or_default().into(),
-                    body: match text(row, 5)? {
-                        Some(not_kept) => codec::parse_not_kept(not_kept)?,
-                        None => Body::Kept(get::<Option<Vec<u8>>>(row, 4)?.unwrap_or_default().into()),
-                    },
-                },
-            })
-        })
+        earlier(&connection, id)
     }
 
     pub(crate) fn request(&self, id: IntentId) -> Result<Option<Bytes>, StoreError> {
         let connection = self.connection()?;
-        let mut statement = prepared(&connection, "SELECT body FROM request WHERE intent = ?1")?;
-        let body: Option<Vec<u8>> = ran(statement.query_row([id.number()], |row| row.get(0)).optional())?;
-        Ok(body.map(Bytes::from))
+        request(&connection, id)
     }
 
     pub(crate) fn tallies(&self, from_hour: i64, to_hour: i64) -> Result<Vec<(String, i64)>, StoreError> {
@@ -275,7 +250,44 @@ macro_rules! select {
         )
     };
 }
-use select;
+pub(super) use select;
+
+pub(super) fn journal(connection: &Connection, id: IntentId) -> Result<Vec<JournalRow>, StoreError> {
+    let statement = prepared(
+        connection,
+        "SELECT number, at, actor, event, status, doubt, generation, fence, reason, digest, hash
+         FROM journal WHERE intent = ?1 ORDER BY number",
+    )?;
+    all(statement, [id.number()], journal_row)
+}
+
+pub(super) fn earlier(connection: &Connection, id: IntentId) -> Result<Vec<EarlierAnswer>, StoreError> {
+    let statement = prepared(
+        connection,
+        "SELECT generation, status, external_id, head, body, not_kept FROM earlier_answer
+         WHERE intent = ?1 ORDER BY generation",
+    )?;
+    all(statement, [id.number()], |row| {
+        Ok(EarlierAnswer {
+            generation: get(row, 0)?,
+            status: needed(text(row, 1)?.and_then(Status::from_word), "a status nobody knows")?,
+            answer: Answer {
+                external_id: text(row, 2)?.and_then(ExternalId::new),
+                head: text(row, 3)?.unwrap_or_default().into(),
+                body: match text(row, 5)? {
+                    Some(not_kept) => codec::parse_not_kept(not_kept)?,
+                    None => Body::Kept(get::<Option<Vec<u8>>>(row, 4)?.unwrap_or_default().into()),
+                },
+            },
+        })
+    })
+}
+
+pub(super) fn request(connection: &Connection, id: IntentId) -> Result<Option<Bytes>, StoreError> {
+    let mut statement = prepared(connection, "SELECT body FROM request WHERE intent = ?1")?;
+    let body: Option<Vec<u8>> = ran(statement.query_row([id.number()], |row| row.get(0)).optional())?;
+    Ok(body.map(Bytes::from))
+}
 
 pub(super) fn by_hash(
     connection: &Connection,
@@ -295,7 +307,7 @@ pub(super) fn by_id(
     one(prepared(connection, sql)?, [id.number()], |row| stored(row, policies))
 }
 
-fn one<T>(
+pub(super) fn one<T>(
     mut statement: CachedStatement<'_>,
     values: impl Params,
     take: impl FnOnce(&Row<'_>) -> Result<T, StoreError>,
@@ -304,7 +316,7 @@ fn one<T>(
     ran(rows.next())?.map(take).transpose()
 }
 
-fn all<T>(
+pub(super) fn all<T>(
     mut statement: CachedStatement<'_>,
     values: impl Params,
     take: impl Fn(&Row<'_>) -> Result<T, StoreError>,
@@ -318,16 +330,16 @@ fn all<T>(
 }
 
 /// One column.
-fn get<T: FromSql>(row: &Row<'_>, index: usize) -> Result<T, StoreError> {
+pub(super) fn get<T: FromSql>(row: &Row<'_>, index: usize) -> Result<T, StoreError> {
     ran(row.get(index))
 }
 
-fn text<'a>(row: &'a Row<'_>, index: usize) -> Result<Option<&'a str>, StoreError> {
+pub(super) fn text<'a>(row: &'a Row<'_>, index: usize) -> Result<Option<&'a str>, StoreError> {
     let value = ran(row.get_ref(index))?;
     value.as_str_or_null().map_err(|error| StoreError::Damaged(error.to_string()))
 }
 
-fn bytes<const N: usize>(row: &Row<'_>, index: usize) -> Result<Option<[u8; N]>, StoreError> {
+pub(super) fn bytes<const N: usize>(row: &Row<'_>, index: usize) -> Result<Option<[u8; N]>, StoreError> {
     let value = ran(row.get_ref(index))?;
     let value = value.as_blob_or_null().map_err(|error| StoreError::Damaged(error.to_string()))?;
     value.map(|value| value.try_into().map_err(|_| damaged("a blob of the wrong length"))).transpose()
@@ -337,12 +349,12 @@ fn damaged(what: &str) -> StoreError {
     StoreError::Damaged(what.to_owned())
 }
 
-fn needed<T>(value: Option<T>, what: &str) -> Result<T, StoreError> {
+pub(super) fn needed<T>(value: Option<T>, what: &str) -> Result<T, StoreError> {
     value.ok_or_else(|| damaged(what))
 }
 
 /// A row as a record.
-fn stored(row: &Row<'_>, policies: &Policies) -> Result<Stored, StoreError> {
+pub(super) fn stored(row: &Row<'_>, policies: &Policies) -> Result<Stored, StoreError> {
     let invalid = |error: twicesafe_core::InvalidName| damaged(&error.to_string());
     let at = |index| Ok::<_, StoreError>(get::<Option<i64>>(row, index)?.map(Timestamp::from_millis));
     let name = match (text(row, 2)?, text(row, 3)?) {

@@ -1,7 +1,7 @@
 //! Writing: one change at a time, inside the writer's transaction.
 
 use rusqlite::{Connection, params};
-use twicesafe_core::{Lane, PermitKind, Timestamp};
+use twicesafe_core::{Lane, Timestamp};
 
 use super::open::{prepared, ran};
 use crate::NameHash;
@@ -74,9 +74,10 @@ fn insert(
         connection,
         "INSERT INTO intent (id, hash, version, scope, key, status, doubt, generation, fence, tries, recipe, fingerprint,
              policy, permit, claim_id, holder, granted_at, lease_until, send_by, due_at, work, step, lane, lane_version,
-             requested_by, created_at, settled_at, tombstone, detail, salt, journal_rows, journal_head, keep_until)
+             requested_by, created_at, settled_at, tombstone, detail, salt, journal_rows, journal_head, keep_until,
+             external_id, source, settle_receipt)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22,
-             ?23, ?24, ?25, ?26, ?27, 0, ?28, ?29, ?30, ?31, ?32)
+             ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32, ?33, ?34, ?35, ?36)
          ON CONFLICT (hash) DO NOTHING",
     )?;
     let record = &stored.record;
@@ -96,7 +97,7 @@ fn insert(
         record.fingerprint.as_ref().map(|fingerprint| fingerprint.recipe().as_str()),
         record.fingerprint.as_ref().map(|fingerprint| &fingerprint.digest()[..]),
         &*policies.text(&record.policy),
-        attempt.map(|attempt| permit_word(attempt.kind)),
+        attempt.map(|attempt| codec::permit_word(attempt.kind)),
         attempt.map(|attempt| attempt.claim_id.bytes()),
         attempt.map(|attempt| attempt.holder.as_str()),
         millis(attempt.map(|attempt| attempt.granted_at)),
@@ -110,11 +111,15 @@ fn insert(
         record.requested_by.as_str(),
         record.created_at.as_millis(),
         millis(record.settled_at),
+        record.tombstone,
         codec::detail_text(record),
         stored.salt.map(|salt| salt.0),
         stored.journal_rows,
         &stored.journal_head[..],
         record.keep_until().as_millis(),
+        record.answer.as_ref().and_then(|answer| answer.external_id.as_ref()).map(|id| id.as_str()),
+        record.source.map(|source| source.as_str()),
+        record.last_settle.as_ref().map(codec::receipt_bytes),
     ]))
 }
 
@@ -141,7 +146,7 @@ fn update(connection: &Connection, before: &Stored, after: &Stored) -> Result<us
         record.tries,
         record.fingerprint.as_ref().map(|fingerprint| fingerprint.recipe().as_str()),
         record.fingerprint.as_ref().map(|fingerprint| &fingerprint.digest()[..]),
-        attempt.map(|attempt| permit_word(attempt.kind)),
+        attempt.map(|attempt| codec::permit_word(attempt.kind)),
         attempt.map(|attempt| attempt.claim_id.bytes()),
         attempt.map(|attempt| attempt.holder.as_str()),
         millis(attempt.map(|attempt| attempt.granted_at)),
@@ -171,13 +176,6 @@ fn update(connection: &Connection, before: &Stored, after: &Stored) -> Result<us
         ]))?;
     }
     Ok(changed)
-}
-
-fn permit_word(kind: PermitKind) -> &'static str {
-    match kind {
-        PermitKind::Act => "act",
-        PermitKind::Lookup => "lookup",
-    }
 }
 
 fn answers(connection: &Connection, id: i64, change: &Change) -> Result<(), StoreError> {

@@ -167,9 +167,11 @@ struct Session<'a> {
 impl<'a> Session<'a> {
     fn start(connection: &'a Connection, shared: &'a Shared) -> Result<Self, StoreError> {
         let mut statement =
-            prepared(connection, "SELECT last_at, last_intent, recovering_since FROM ledger")?;
-        let (last_at, last_intent, recovering_since): (i64, i64, Option<i64>) =
-            ran(statement.query_row([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))))?;
+            prepared(connection, "SELECT last_at, last_intent, recovering_since, hash_key FROM ledger")?;
+        let (last_at, last_intent, recovering_since, hash_key): (i64, i64, Option<i64>, [u8; 32]) =
+            ran(statement.query_row([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))))?;
+        // Another process may have filled the ledger from an export since it was opened here.
+        shared.hasher.go_over_to(hash_key);
         let reading = shared.time.read(Timestamp::from_millis(last_at));
         Ok(Self {
             connection,

@@ -18,6 +18,7 @@ mod names;
 mod people;
 mod records;
 mod recovery;
+mod transfer;
 mod watching;
 
 pub use audit::audit;
@@ -171,6 +172,12 @@ every_store! {
         s8_a_change_through_the_same_store_is_noticed
         s8_a_change_that_came_before_the_wait_is_noticed
         s8_many_wait_for_many
+    }
+    transfer {
+        a_ledger_is_the_same_in_every_other_store
+        an_excerpt_has_one_scope_and_what_is_below_it
+        an_export_shows_one_moment
+        what_happened_is_adopted
     }
     recovery {
         s43_a_ledger_that_lost_its_tail_doubts_what_it_does_not_know
