@@ -66,6 +66,7 @@ pub use attempt::{Attempt, Permit};
 pub use error::Error;
 pub use intent::{Intent, REQUEST_BYTES_MAX};
 pub use ledger::{Alarm, Claimed, Given, Ledger, Open};
+pub use people::Adoption;
 pub use run::ANSWER_BYTES_MAX;
 pub use sweep::{Sweeps, Swept};
 pub use transaction::TransactionError;
@@ -77,6 +78,7 @@ pub use twicesafe_core::{
     Timestamp, VersionMeans, compensation_key, destination_key,
 };
 pub use twicesafe_store::{
-    Address, Clock, Cursor, Dossier, EarlierAnswer, Filter, JournalFault, JournalRow, ManualClock, Page,
-    Statistics, Store, StoreError, Stored, SystemClock,
+    Address, BadLine, Clock, Count, Cursor, Dossier, EarlierAnswer, Export, Exported, FORMAT_VERSION, Facts,
+    Filter, Header, Import, JournalFault, JournalRow, LaneState, Line, LineCodec, ManualClock, Page,
+    Statistics, Store, StoreError, Stored, SystemClock, Totals,
 };

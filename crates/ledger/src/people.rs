@@ -1,14 +1,27 @@
 //! What people decide. Every decision says what it is about, so that one made about an earlier state does not hold for a
 //! later one.
 
+use std::sync::Arc;
+
 use twicesafe_core::{
-    Action, Actor, Approve, Command, Forget, MarkUndone, Name, Noted, Refusal, Reject, Reset, Resolution,
-    Resolve, Verdict,
+    Action, Actor, Adopt, Answer, Approve, Command, Forget, MarkUndone, Name, Noted, Policy, Refusal, Reject,
+    Reset, Resolution, Resolve, Salt, Verdict,
 };
-use twicesafe_store::{Order, Stored};
+use twicesafe_store::{Applied, Order, Stored};
 
 use crate::error::Error;
-use crate::ledger::{Ledger, new_command_id};
+use crate::ledger::{Ledger, new_command_id, random};
+
+/// Something that happened, according to the source of truth.
+#[derive(Clone, Debug)]
+pub struct Adoption {
+    /// What it is called.
+    pub name: Name,
+    /// What is agreed, if the ledger has not heard of it.
+    pub policy: Arc<Policy>,
+    /// What is known of what happened.
+    pub answer: Answer,
+}
 
 impl Ledger {
     /// Says yes to what is held now, as it was looked at.
@@ -53,6 +66,36 @@ impl Ledger {
         self.decide(who, seen, Action::Forget(Forget { reason: reason.into() })).await
     }
 
+    /// Records what happened according to the source of truth, whether or not the ledger has heard of it. Each is noted or
+    /// refused by itself; all share a transaction.
+    pub async fn adopt(
+        &self,
+        who: &Actor,
+        adoptions: Vec<Adoption>,
+        reason: &str,
+    ) -> Vec<Result<Noted, Error>> {
+        let reason: Arc<str> = reason.into();
+        let order = |Adoption { name, policy, answer }| {
+            let salt = Salt(random());
+            let adopt = Adopt {
+                name: Name::clone(&name),
+                fingerprint: None,
+                policy,
+                answer,
+                reason: reason.clone(),
+                salt,
+            };
+            let action = Action::Adopt(Box::new(adopt));
+            Order::named(name, Command { id: new_command_id(), actor: who.clone(), action })
+        };
+        let results = self.store().apply(adoptions.into_iter().map(order).collect()).await;
+        let noted = |applied: Applied| {
+            self.raise(&applied);
+            noted(applied.verdict)
+        };
+        results.into_iter().map(|result| result.map_err(Error::from).and_then(noted)).collect()
+    }
+
     /// The intent with that name, or the refusal that there is none.
     pub async fn existing(&self, name: &Name) -> Result<std::sync::Arc<Stored>, Error> {
         self.look(name).await?.ok_or(Error::Ledger(Refusal::NoSuchIntent))
@@ -61,10 +104,14 @@ impl Ledger {
     async fn decide(&self, who: &Actor, seen: &Stored, action: Action) -> Result<Noted, Error> {
         let command = Command { id: new_command_id(), actor: who.clone(), action };
         let applied = self.apply(Order::numbered(seen.id, command)).await?;
-        match applied.verdict {
-            Verdict::Noted(noted) => Ok(noted),
-            Verdict::Refuse(refusal) => Err(refusal.into()),
-            other => unreachable!("a decision is noted or refused, not {other:?}"),
-        }
+        noted(applied.verdict)
+    }
+}
+
+fn noted(verdict: Verdict) -> Result<Noted, Error> {
+    match verdict {
+        Verdict::Noted(noted) => Ok(noted),
+        Verdict::Refuse(refusal) => Err(refusal.into()),
+        other => unreachable!("a decision is noted or refused, not {other:?}"),
     }
 }

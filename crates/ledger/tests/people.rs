@@ -1,9 +1,11 @@
 //! What people decide.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use twicesafe_ledger::{
-    Alert, Answer, ApprovalRule, Error, Ledger, Recovery, Refusal, Resolution, Source, Status, Trouble,
+    Adoption, Alert, Answer, ApprovalRule, Error, Ledger, Recovery, Refusal, Resolution, Source, Status,
+    Trouble,
 };
 
 use crate::world::{Shop, actor, intent, memory};
@@ -128,4 +130,25 @@ async fn s40_forgotten_is_not_done_again() {
     ledger.forget(&actor("ada"), &seen, "asked by the customer").await.unwrap();
     assert!(matches!(run(&ledger, &shop, None).await, Err(Error::Ledger(Refusal::Purged))));
     assert_eq!(shop.effects(), 1);
+}
+
+#[tokio::test]
+async fn s26_what_the_source_of_truth_says_is_adopted_and_not_sent_again() {
+    let (ledger, shop) = (memory().await, Shop::default());
+    let adoption = |id: &str| Adoption {
+        name: intent(Recovery::Person).name().clone(),
+        policy: Arc::default(),
+        answer: Answer::default().with_external_id(id),
+    };
+    let adopt = async |id: &str| {
+        let mut results = ledger.adopt(&actor("ada"), vec![adoption(id)], "the shop's list").await;
+        results.remove(0)
+    };
+    assert!(adopt("shop-7").await.unwrap().changed);
+    assert!(!adopt("shop-7").await.unwrap().changed);
+    let other = adopt("shop-8").await.unwrap_err();
+    assert!(matches!(other, Error::Ledger(Refusal::SettledOtherwise)), "{other}");
+    let given = run(&ledger, &shop, None).await.unwrap();
+    assert_eq!((given.replayed, given.source, shop.effects()), (true, Source::Person, 0));
+    assert_eq!(given.answer.unwrap().external_id.unwrap().as_str(), "shop-7");
 }
