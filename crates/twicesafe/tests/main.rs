@@ -1,5 +1,6 @@
 //! The binary as a user meets it, and the workspace as its engineers agreed on it.
 
+mod data;
 mod explain;
 mod operators;
 mod snapshot;

@@ -7,4 +7,4 @@ mod guide;
 mod looking;
 mod manual;
 mod proving;
-mod world;
+pub(crate) mod world;
