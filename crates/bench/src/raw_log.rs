@@ -13,11 +13,13 @@ use tokio::sync::oneshot;
 use crate::harness::{Key, Subject};
 use crate::subject::ANSWER_BYTES;
 
+/// What is to be written, and who waits for it.
+type Errand = (String, Option<Arc<[u8]>>, oneshot::Sender<()>);
 type Known = Arc<RwLock<HashMap<String, Option<Arc<[u8]>>>>>;
 
 #[derive(Clone)]
 pub(crate) struct RawLog {
-    queue: SyncSender<(String, Option<Arc<[u8]>>, oneshot::Sender<()>)>,
+    queue: SyncSender<Errand>,
     known: Known,
     answer: Arc<[u8]>,
 }
@@ -26,7 +28,7 @@ impl RawLog {
     pub(crate) fn create(path: &Path) -> std::io::Result<Self> {
         let mut file = File::create(path)?;
         let known = Known::default();
-        let (queue, errands) = sync_channel::<(String, Option<Arc<[u8]>>, oneshot::Sender<()>)>(65_536);
+        let (queue, errands) = sync_channel::<Errand>(65_536);
         let its_known = known.clone();
         std::thread::spawn(move || {
             let mut bytes = Vec::new();

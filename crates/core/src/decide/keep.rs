@@ -24,7 +24,8 @@ pub(super) fn mark_undone(mut draft: Draft<'_>, mark: &MarkUndone) -> Transition
 
 /// Drops the answer after the retention, and the tombstone after its own time. Open statuses never expire silently.
 pub(super) fn purge(mut draft: Draft<'_>, purge: Purge) -> Transition {
-    let lapsed = draft.lapse();
+    // What is open is not kept too long, however long ago its lease ran out; others decide that.
+    let lapsed = draft.record.status.is_settled() && draft.lapse();
     let (now, policy) = (draft.now(), draft.record.policy.clone());
     let Some(settled_at) = draft.record.settled_at.filter(|_| draft.moment.expiry && !purge.work_is_open)
     else {

@@ -167,7 +167,7 @@ impl Postgres {
     /// Queues a command and waits until it is on disk.
     pub(crate) async fn submit(&self, order: Order) -> Result<Applied, StoreError> {
         let (task, answer) = Task::new(&self.shared, order);
-        self.send(Errand::One(task))?;
+        self.send(Errand::One(Box::new(task)))?;
         answer.await.unwrap_or_else(|_| Err(gone()))
     }
 

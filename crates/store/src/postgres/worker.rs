@@ -26,7 +26,7 @@ const ROUNDS_MAX: usize = 16;
 
 /// What workers take.
 pub(super) enum Errand {
-    One(Task),
+    One(Box<Task>),
     /// Given together: those about the same intent are applied in this order.
     Several(Vec<Task>),
 }
@@ -161,7 +161,7 @@ impl Worker {
         let mut next = errands.recv().await;
         while let Some(errand) = next {
             match errand {
-                Errand::One(task) => tasks.push(task),
+                Errand::One(task) => tasks.push(*task),
                 Errand::Several(several) => tasks.extend(several),
             }
             next = if tasks.len() < BATCH_MAX { errands.try_recv().ok() } else { None };

@@ -149,11 +149,7 @@ pub(crate) fn become_child(arguments: &mut dyn Iterator<Item = OsString>) -> ! {
         std::process::Command::new(&program).args(arguments).exec().to_string()
     };
     // In one piece, so that the runner can tell it from what a command says.
-    let line = format!(
-        "{NOT_STARTED} {} {}: {why}\n",
-        word.to_string_lossy(),
-        program.to_string_lossy()
-    );
+    let line = format!("{NOT_STARTED} {} {}: {why}\n", word.to_string_lossy(), program.to_string_lossy());
     let _ = io::stderr().write_all(line.as_bytes());
     std::process::exit(127)
 }

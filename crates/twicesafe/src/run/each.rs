@@ -22,6 +22,9 @@ const LINE_BYTES_MAX: usize = 16 << 20;
 /// Lines between two looks at the progress.
 const PROGRESS_EVERY: u64 = 50;
 
+/// What came of a line: its key, the answer, and how the command ended if it was run.
+type Line = (String, Result<twicesafe_ledger::Given, Error>, Option<Last>);
+
 /// What came of the lines so far.
 #[derive(Default)]
 struct Summary {
@@ -59,7 +62,7 @@ pub(super) async fn run(run: Run, ledger: &Ledger, as_json: bool) -> Result<u8, 
     };
     let run = Arc::new(run);
     let current = Current::default();
-    let mut running: JoinSet<(String, Result<twicesafe_ledger::Given, Error>, Option<Last>)> = JoinSet::new();
+    let mut running: JoinSet<Line> = JoinSet::new();
     let mut summary = Summary::default();
     let mut number = 0;
     let mut failed = None;
@@ -126,7 +129,7 @@ fn key_of(line: &[u8], field: &str) -> Result<String, String> {
 impl Summary {
     fn take(
         &mut self,
-        ended: Result<(String, Result<twicesafe_ledger::Given, Error>, Option<Last>), tokio::task::JoinError>,
+        ended: Result<Line, tokio::task::JoinError>,
         run: &Run,
         as_json: bool,
     ) -> Result<(), Failure> {
