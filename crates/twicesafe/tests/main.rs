@@ -3,6 +3,7 @@
 mod data;
 mod explain;
 mod operators;
+mod run;
 mod snapshot;
 mod workspace;
 

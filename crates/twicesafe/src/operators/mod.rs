@@ -27,6 +27,7 @@ use clap::Subcommand;
 
 use crate::failure::Failure;
 use crate::{Common, place};
+pub(crate) use next::command;
 
 /// Intents read at a time where all of them are wanted.
 const PAGE: usize = 1000;

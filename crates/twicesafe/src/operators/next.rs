@@ -85,7 +85,7 @@ fn retryable(record: &Record, now: Timestamp) -> String {
 }
 
 /// A command about an intent, as a shell takes it.
-pub(super) fn command(verb: &str, name: &Name, options: &str) -> String {
+pub(crate) fn command(verb: &str, name: &Name, options: &str) -> String {
     let (scope, key) = (&name.scope, shell(name.key.as_str()));
     let looks_like_an_option = name.key.as_str().starts_with('-');
     let name = format!("{scope} {key}");

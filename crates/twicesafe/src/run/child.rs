@@ -5,12 +5,14 @@ use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use rustix::process::{Pid, Signal};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::process::Command;
 
 use super::captured::{Captured, Output};
@@ -19,6 +21,9 @@ use super::captured::{Captured, Output};
 pub(crate) const BECOME_CHILD: &str = "__become-child";
 /// What the shell says on stderr, with a word only its runner knows, when it could not become the command.
 const NOT_STARTED: &str = "twicesafe-not-started";
+
+/// How long one listens for what a killed command may still have said.
+const LAST_WORDS: Duration = Duration::from_millis(200);
 
 /// How a command ended.
 pub(crate) enum Ended {
@@ -30,19 +35,35 @@ pub(crate) enum Ended {
     Killed(i32),
 }
 
-/// The children that are running now, for passing signals on.
+/// The children that are running now, for passing signals on, and whether there may be further ones.
 #[derive(Clone, Default)]
-pub(crate) struct Current(Arc<Mutex<BTreeSet<u32>>>);
+pub(crate) struct Current(Arc<Mutex<Children>>);
+
+#[derive(Default)]
+struct Children {
+    pids: BTreeSet<u32>,
+    stopped_by: Option<Signal>,
+}
 
 impl Current {
     /// Passes a signal on. Says whether there was somebody to pass it to.
     pub(crate) fn signal(&self, signal: Signal) -> bool {
-        let pids = self.pids();
-        let alive = pids.iter().filter_map(|pid| Pid::from_raw(i32::try_from(*pid).ok()?));
+        let children = self.children();
+        let alive = children.pids.iter().filter_map(|pid| Pid::from_raw(i32::try_from(*pid).ok()?));
         alive.filter(|pid| rustix::process::kill_process(*pid, signal).is_ok()).count() > 0
     }
 
-    fn pids(&self) -> MutexGuard<'_, BTreeSet<u32>> {
+    /// From now on nothing is started: somebody wants this to end.
+    pub(crate) fn stop(&self, signal: Signal) {
+        self.children().stopped_by.get_or_insert(signal);
+    }
+
+    /// The signal after which nothing was started any more.
+    pub(crate) fn stopped_by(&self) -> Option<Signal> {
+        self.children().stopped_by
+    }
+
+    fn children(&self) -> MutexGuard<'_, Children> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -72,9 +93,16 @@ impl Prepared {
         command.arg(BECOME_CHILD).arg(std::process::id().to_string()).arg(&word).args(&self.words);
         command.envs(self.environment).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         command.stdin(if self.stdin.is_some() { Stdio::piped() } else { Stdio::inherit() });
-        let mut child = command.spawn()?;
-        let pid = child.id().unwrap_or(0);
-        current.pids().insert(pid);
+        let (mut child, pid) = {
+            let mut children = current.children();
+            if children.stopped_by.is_some() {
+                return Ok(Ended::NotStarted("interrupted before it was started".to_owned()));
+            }
+            let child = command.spawn()?;
+            let pid = child.id().unwrap_or(0);
+            children.pids.insert(pid);
+            (child, pid)
+        };
         let feeding = child.stdin.take().zip(self.stdin).map(|(mut pipe, bytes)| {
             // A command need not read what it is given.
             tokio::spawn(async move { pipe.write_all(&bytes).await.is_ok() })
@@ -84,15 +112,33 @@ impl Prepared {
         let (shown, its_marker) = (self.shown, marker.clone());
         let listening = async move {
             tokio::join!(
-                listen(stdout, shown.then(io::stdout), None),
-                listen(stderr, shown.then(io::stderr), Some(its_marker.as_str()))
+                listen(stdout, shown.then(tokio::io::stdout), None),
+                listen(stderr, shown.then(tokio::io::stderr), Some(its_marker.as_str()))
             )
         };
-        let (listened, ()) = tokio::join!(listening, started(pid));
-        let status = child.wait().await;
-        current.pids().remove(&pid);
+        let ending = async {
+            let mut listening = pin!(listening);
+            let heard = tokio::select! {
+                heard = &mut listening => Some(heard),
+                _ = child.wait() => None,
+            };
+            let status = child.wait().await;
+            current.children().pids.remove(&pid);
+            match (heard, &status) {
+                (Some(heard), _) => (Some(heard), status),
+                // What a killed command has started may hold its outputs open for as long as it likes.
+                (None, Ok(killed)) if killed.signal().is_some() => {
+                    (tokio::time::timeout(LAST_WORDS, listening).await.ok(), status)
+                }
+                (None, _) => (Some(listening.await), status),
+            }
+        };
+        let ((heard, status), ()) = tokio::join!(ending, started(pid));
         drop(feeding);
-        let (stdout, stderr) = (listened.0?, listened.1?);
+        let (stdout, stderr) = match heard {
+            Some((stdout, stderr)) => (stdout?, stderr?),
+            None => Default::default(),
+        };
         let said = String::from_utf8_lossy(&stderr.kept);
         if let Some((_, why)) = said.split_once(&marker) {
             return Ok(Ended::NotStarted(why.trim().to_owned()));
@@ -105,8 +151,9 @@ impl Prepared {
     }
 }
 
-/// Keeps what comes, and shows it as it comes.
-async fn listen<R: AsyncRead + Unpin, W: Write>(
+/// Keeps what comes, and shows it as it comes. A watcher that is slow holds the command up, and not this process: the
+/// lease must be kept alive meanwhile.
+async fn listen<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
     from: Option<R>,
     mut show: Option<W>,
     hide: Option<&str>,
@@ -123,9 +170,8 @@ async fn listen<R: AsyncRead + Unpin, W: Write>(
         output.push(chunk);
         let hidden =
             hide.is_some_and(|word| chunk.windows(word.len()).any(|window| window == word.as_bytes()));
-        if let Some(show_to) = &mut show
-            && !hidden
-            && show_to.write_all(chunk).and_then(|()| show_to.flush()).is_err()
+        if let Some(show_to) = show.as_mut().filter(|_| !hidden)
+            && (show_to.write_all(chunk).await.is_err() || show_to.flush().await.is_err())
         {
             // Whoever watched has gone; the command goes on and is kept.
             show = None;

@@ -7,23 +7,24 @@ use std::io::{self, BufRead, BufReader, IsTerminal, Write};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use tokio::sync::mpsc::Receiver;
 use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
 use twicesafe_core::Code;
 use twicesafe_ledger::{Error, Ledger};
 
 use super::captured::Captured;
 use super::child::Current;
 use super::effect::{Effect, Last};
-use super::{Run, own};
+use super::{LAST_RECORD, Run, own};
 use crate::failure::{Failure, exit_status_of};
 
 /// Longest line.
 const LINE_BYTES_MAX: usize = 16 << 20;
+/// Lines read before somebody has time for them.
+const LINES_AHEAD: usize = 64;
 /// Lines between two looks at the progress.
 const PROGRESS_EVERY: u64 = 50;
-
-/// What came of a line: its key, the answer, and how the command ended if it was run.
-type Line = (String, Result<twicesafe_ledger::Given, Error>, Option<Last>);
 
 /// What came of the lines so far.
 #[derive(Default)]
@@ -36,89 +37,118 @@ struct Summary {
     status: u8,
 }
 
+type Ending = (String, Result<twicesafe_ledger::Given, Error>, Option<Last>);
+
 pub(super) async fn run(run: Run, ledger: &Ledger, as_json: bool) -> Result<u8, Failure> {
     let path = run.each.clone().unwrap_or_default();
     let field = run.key_field.clone().unwrap_or_default();
     let parallel = usize::from(run.parallel);
-    let bad = |line: u64, why: &str| {
-        let cause = format!("line {line} of {path}: {why}");
-        Failure::coded(
-            Code::BadInputFile,
-            cause,
-            "Mend the line and run the same command again; what was done stays done.",
-        )
-    };
-    let mut lines: Box<dyn BufRead + Send> = if path == "-" {
-        Box::new(BufReader::new(io::stdin()))
-    } else {
-        let file = File::open(&path).map_err(|error| {
-            Failure::coded(
-                Code::BadInputFile,
-                format!("{path}: {error}"),
-                "Name a file of JSON lines, or - for stdin.",
-            )
-        })?;
-        Box::new(BufReader::new(file))
-    };
+    let mut lines = Some(lines(&path)?);
     let run = Arc::new(run);
     let current = Current::default();
-    let mut running: JoinSet<Line> = JoinSet::new();
+    let mut running: JoinSet<Ending> = JoinSet::new();
     let mut summary = Summary::default();
-    let mut number = 0;
     let mut failed = None;
-    let mut line = Vec::new();
     let mut interrupted = std::pin::pin!(super::interrupted(&current));
-    loop {
-        line.clear();
-        let read = io::Read::take(&mut lines, LINE_BYTES_MAX as u64 + 1).read_until(b'\n', &mut line)?;
-        if read == 0 {
-            break;
-        }
-        number += 1;
-        if line.len() > LINE_BYTES_MAX {
-            failed = Some(bad(number, "longer than 16 MiB"));
-            break;
-        }
-        if line.trim_ascii().is_empty() {
-            continue;
-        }
-        let key = match key_of(&line, &field) {
-            Ok(key) => key,
-            Err(why) => {
-                failed = Some(bad(number, &why));
-                break;
-            }
-        };
-        while running.len() >= parallel {
-            tokio::select! {
-                Some(ended) = running.join_next() => summary.take(ended, &run, as_json)?,
-                status = &mut interrupted => return Ok(status),
-            }
-            summary.show_progress();
-        }
-        let effect =
-            Effect { run: run.clone(), key: key.clone(), stdin: Some(line.clone().into()), shown: false };
-        let (ledger, current) = (ledger.clone(), current.clone());
-        running.spawn(async move {
-            let (result, last) = effect.run(&ledger, &current).await;
-            (key, result, last)
-        });
-    }
-    while !running.is_empty() {
+    let mut deadline = None;
+    while lines.is_some() || !running.is_empty() {
         tokio::select! {
-            Some(ended) = running.join_next() => summary.take(ended, &run, as_json)?,
-            status = &mut interrupted => return Ok(status),
+            Some(ended) = running.join_next() => {
+                summary.take(ended, &run, as_json)?;
+                summary.show_progress();
+            }
+            line = next(&mut lines), if lines.is_some() && running.len() < parallel => match line {
+                None => lines = None,
+                Some(Line { number, text }) => match text.and_then(|text| Ok((key_of(&text, &field)?, text))) {
+                    Ok((key, text)) => {
+                        let effect = Effect { run: run.clone(), key, stdin: Some(text.into()), shown: false };
+                        let (ledger, current) = (ledger.clone(), current.clone());
+                        running.spawn(async move {
+                            let (result, last) = effect.run(&ledger, &current).await;
+                            (effect.key, result, last)
+                        });
+                    }
+                    Err(why) => {
+                        failed = Some(bad(format!("line {number} of {path}: {why}")));
+                        lines = None;
+                    }
+                },
+            },
+            () = &mut interrupted, if deadline.is_none() => deadline = Some(Instant::now() + LAST_RECORD),
+            () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => break,
+        }
+        if current.stopped_by().is_some() {
+            lines = None;
         }
     }
     summary.tell(as_json)?;
-    failed.map_or(Ok(summary.status), Err)
+    match (current.stopped_by(), failed) {
+        (Some(signal), _) => Ok(super::stopped(signal)),
+        (None, Some(failed)) => Err(failed),
+        (None, None) => Ok(summary.status),
+    }
+}
+
+fn bad(cause: String) -> Failure {
+    let remedy = "Mend the line and run the same command again; what was done stays done.";
+    Failure::coded(Code::BadInputFile, cause, remedy)
+}
+
+/// A line that is not empty, or why it cannot be read.
+struct Line {
+    number: u64,
+    text: Result<Vec<u8>, String>,
+}
+
+async fn next(lines: &mut Option<Receiver<Line>>) -> Option<Line> {
+    lines.as_mut()?.recv().await
+}
+
+/// The lines of a file, read in a thread of its own: whoever writes them may be slow, and leases have to be kept alive.
+fn lines(path: &str) -> Result<Receiver<Line>, Failure> {
+    let mut source: Box<dyn BufRead + Send> = if path == "-" {
+        Box::new(BufReader::new(io::stdin()))
+    } else {
+        let file = File::open(path).map_err(|error| {
+            let cause = format!("{path}: {error}");
+            Failure::coded(Code::BadInputFile, cause, "Name a file of JSON lines, or - for stdin.")
+        })?;
+        Box::new(BufReader::new(file))
+    };
+    let (sender, receiver) = tokio::sync::mpsc::channel(LINES_AHEAD);
+    std::thread::spawn(move || {
+        for number in 1.. {
+            let mut line = Vec::new();
+            let read = io::Read::take(&mut source, LINE_BYTES_MAX as u64 + 1).read_until(b'\n', &mut line);
+            let text = match read {
+                Ok(0) => return,
+                Ok(_) if line.len() > LINE_BYTES_MAX => Err("longer than 16 MiB".to_owned()),
+                Ok(_) if line.trim_ascii().is_empty() => continue,
+                Ok(_) => Ok(whole(line)),
+                Err(error) => Err(error.to_string()),
+            };
+            let is_last = text.is_err();
+            if sender.blocking_send(Line { number, text }).is_err() || is_last {
+                return;
+            }
+        }
+    });
+    Ok(receiver)
+}
+
+/// A line with the same end everywhere, also where it is the last of its file: the end is no part of what is asked for.
+fn whole(mut line: Vec<u8>) -> Vec<u8> {
+    line.truncate(line.trim_ascii_end().len());
+    line.push(b'\n');
+    line
 }
 
 /// The key of a line: text, or an exact integer (S2).
 fn key_of(line: &[u8], field: &str) -> Result<String, String> {
     let value: Value = serde_json::from_slice(line).map_err(|error| format!("not JSON: {error}"))?;
     match value.get(field) {
-        Some(Value::String(key)) if !key.is_empty() => Ok(key.clone()),
+        Some(Value::String(key)) if key.is_empty() => Err(format!("the field `{field}` is empty")),
+        Some(Value::String(key)) => Ok(key.clone()),
         Some(Value::Number(number)) if number.is_i64() || number.is_u64() => Ok(number.to_string()),
         Some(Value::Number(_)) => Err(format!("the field `{field}` is not an exact integer")),
         Some(Value::Null) | None => Err(format!("the field `{field}` is not there")),
@@ -129,7 +159,7 @@ fn key_of(line: &[u8], field: &str) -> Result<String, String> {
 impl Summary {
     fn take(
         &mut self,
-        ended: Result<Line, tokio::task::JoinError>,
+        ended: Result<Ending, tokio::task::JoinError>,
         run: &Run,
         as_json: bool,
     ) -> Result<(), Failure> {

@@ -1,17 +1,22 @@
 //! One command under one key: what is claimed, what is run, what its end means.
 
+use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::FileType;
+use twicesafe_core::journal::Event;
 use twicesafe_ledger::{
-    Actor, Answer, ApprovalRule, Attempt, Error, Finding, Given, Intent, Ledger, OnReview, Policy, Trouble,
-    VersionMeans,
+    Actor, Answer, ApprovalRule, Attempt, Error, Finding, Given, Intent, JournalRow, Key, Ledger, Name,
+    OnReview, Policy, Trouble, VersionMeans,
 };
 
 use super::alive::Process;
 use super::child::{Current, Ended, Prepared};
 use super::{Run, Same};
+use crate::operators::command;
 
 /// Longest external id a lookup prints.
 const EXTERNAL_ID_BYTES_MAX: usize = 255;
@@ -42,11 +47,19 @@ impl Effect {
     ) -> (Result<Given, Error>, Option<Last>) {
         let last = LastShared::default();
         let result = match self.intent() {
-            Ok(intent) => ledger.run_retrying(intent, self.act(ledger, current, &last)).await,
+            Ok(intent) if self.can_be_started_again() => {
+                ledger.run_retrying(intent, self.act(ledger, current, &last)).await
+            }
+            Ok(intent) => ledger.run(intent, self.act(ledger, current, &last)).await,
             Err(error) => Err(error),
         };
         let last = last.lock().unwrap_or_else(PoisonError::into_inner).take();
         (result, last)
+    }
+
+    /// Whether a second attempt would read what the first one read. What came through a pipe and was not kept is gone.
+    fn can_be_started_again(&self) -> bool {
+        self.stdin.is_some() || nothing_to_read()
     }
 
     fn intent(&self) -> Result<Intent, Error> {
@@ -140,8 +153,18 @@ impl Effect {
         }
     }
 
+    /// Says so where the key looks as if the next run had another one (S6).
+    pub(super) fn point_out_key(&self) {
+        if let Some(why) = Key::new(&self.key).ok().and_then(|key| key.suspicion()) {
+            let _ = writeln!(
+                io::stderr(),
+                "twicesafe: TS0007: the key may differ on the next run: {why}. More: twicesafe explain TS0007"
+            );
+        }
+    }
+
     /// What happened, what is known, and what the user can do.
-    pub(super) fn in_review(&self, last: Option<&Last>) -> String {
+    pub(super) async fn in_review(&self, ledger: &Ledger, last: Option<&Last>) -> String {
         let what = match last {
             Some(Last::Exited(status)) => {
                 format!("the command ended with exit status {status}, which does not say whether it acted")
@@ -150,16 +173,35 @@ impl Effect {
                 format!("the command was killed by signal {signal}; it may have acted before")
             }
             Some(Last::NotStarted(_)) | None => {
-                "an earlier run may or may not have acted: nobody heard how it ended".to_owned()
+                format!("an earlier run may or may not have acted: {}", self.known_of_earlier(ledger).await)
             }
         };
-        let (scope, key) = (&self.run.scope, &self.key);
+        let about_it = |verb, options| match Name::new(&self.run.scope, &self.key) {
+            Ok(name) => command(verb, &name, options),
+            Err(_) => format!("twicesafe {verb} SCOPE KEY {options}"),
+        };
         format!(
-            "TS0016: {what}.\n  It is in review and will not be run again by itself. Look at the destination, then say what happened:\n    \
-             twicesafe resolve {scope} {key} --happened --reason TEXT        it is done\n    \
-             twicesafe resolve {scope} {key} --did-not-happen --reason TEXT  run it again\n    \
-             twicesafe resolve {scope} {key} --give-up --reason TEXT         leave it\n  More: twicesafe show {scope} {key}"
+            "TS0016: {what}.\n  \
+             It is in review and will not be run again by itself. Look at the destination, then say what happened:\n    \
+             {}        it is done\n    {}  run it again\n    {}         leave it\n  More: {}",
+            about_it("resolve", "--happened --reason TEXT"),
+            about_it("resolve", "--did-not-happen --reason TEXT"),
+            about_it("resolve", "--give-up --reason TEXT"),
+            about_it("show", ""),
         )
+    }
+
+    /// What the journal says of how an earlier run ended.
+    async fn known_of_earlier(&self, ledger: &Ledger) -> String {
+        let unheard = || "nobody heard how it ended".to_owned();
+        let Ok(name) = Name::new(&self.run.scope, &self.key) else { return unheard() };
+        let Ok(Some(stored)) = ledger.store().find(&name).await else { return unheard() };
+        let journal = ledger.store().journal(stored.id).await.unwrap_or_default();
+        let ended = |row: &&JournalRow| matches!(row.entry.event, Event::Unknown | Event::Lapsed);
+        match journal.iter().rev().find(ended) {
+            Some(row) if row.entry.event == Event::Unknown => row.entry.reason.to_string(),
+            _ => unheard(),
+        }
     }
 }
 
@@ -185,6 +227,20 @@ fn meaning(run: &Run, ended: Ended) -> Result<Answer, Trouble> {
             status => Err(Trouble::unknown(format!("exit status {status}"))),
         },
     }
+}
+
+/// Whether stdin gives the same to whoever reads it next: a terminal, `/dev/null`, or a pipe that was closed empty, as
+/// cron's is.
+fn nothing_to_read() -> bool {
+    let stdin = io::stdin();
+    let Ok(stat) = rustix::fs::fstat(&stdin) else { return true };
+    if FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice {
+        return true;
+    }
+    let mut polled = [PollFd::new(&stdin, PollFlags::IN)];
+    let asked = poll(&mut polled, Some(&Timespec::default()));
+    let said = polled[0].revents();
+    asked.is_ok() && said.contains(PollFlags::HUP) && !said.contains(PollFlags::IN)
 }
 
 fn environment(key: &str, attempt: &Attempt) -> Vec<(&'static str, String)> {

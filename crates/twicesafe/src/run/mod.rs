@@ -8,6 +8,7 @@ mod effect;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Read, Write};
+use std::pin::pin;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,7 +16,7 @@ use clap::{Args, ValueEnum};
 use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 use twicesafe_core::Code;
-use twicesafe_ledger::{Error, Given, Recovery, Refusal, Source};
+use twicesafe_ledger::{Error, Given, Ledger, Recovery, Refusal, Source};
 
 use crate::failure::{Failure, exit_status_of};
 use crate::output::parse_span;
@@ -26,6 +27,8 @@ use effect::{Effect, Last};
 
 /// Most that is read from stdin for a fingerprint.
 const STDIN_BYTES_MAX: u64 = 64 << 20;
+/// How long a record that is being written is waited for when somebody wants this to end.
+const LAST_RECORD: Duration = Duration::from_secs(1);
 
 /// Runs a command once, whoever starts it again.
 ///
@@ -45,7 +48,8 @@ pub(crate) struct Run {
     /// What is being done, where and for whom, e.g. billing/invoice.send.
     #[arg(long)]
     scope: String,
-    /// The stable name of this intent: the same on every retry. Never a date, a random id or the output of an AI.
+    /// The stable name of this intent: the same on every retry. Never the time of the run, a random id or the output of
+    /// an AI.
     #[arg(long, required_unless_present = "each", conflicts_with = "each")]
     key: Option<String>,
     /// One intent a line of FILE (JSON lines; - is stdin): the command gets the line on its stdin.
@@ -151,12 +155,24 @@ pub(crate) async fn run(run: Run, common: &Common) -> Result<u8, Failure> {
     };
     let key = run.key.clone().unwrap_or_default();
     let effect = Effect { run: std::sync::Arc::new(run), key, stdin, shown: true };
+    effect.point_out_key();
     let current = Current::default();
-    let running = effect.run(&ledger, &current);
-    tokio::select! {
-        (result, last) = running => tell(&effect, result, last),
-        status = interrupted(&current) => Ok(status),
+    let mut running = pin!(effect.run(&ledger, &current));
+    let ended = tokio::select! {
+        ended = &mut running => Some(ended),
+        () = interrupted(&current) => tokio::time::timeout(LAST_RECORD, running).await.ok(),
+    };
+    match (ended, current.stopped_by()) {
+        (None | Some((Err(Error::Pending { .. }), _)), Some(signal)) => Ok(stopped(signal)),
+        (Some((result, last)), _) => tell(&ledger, &effect, result, last).await,
+        (None, None) => unreachable!("only a signal ends a run before its end"),
     }
+}
+
+/// What is said and returned when a signal ended it before anything was decided: what a shell would say.
+fn stopped(signal: Signal) -> u8 {
+    let _ = writeln!(io::stderr(), "twicesafe: stopped by a signal; run the same line again to go on");
+    128 + u8::try_from(signal.as_raw()).unwrap_or(0)
 }
 
 impl Run {
@@ -202,19 +218,20 @@ fn read_stdin() -> Result<Bytes, Failure> {
     Ok(bytes.into())
 }
 
-/// Passes signals on to the child. Without a child there is nothing to wait for: ends with what a shell would say.
-async fn interrupted(current: &Current) -> u8 {
+/// Passes signals on to the children, and lets no further one be started. Ends when there is none to pass it to.
+async fn interrupted(current: &Current) {
     let listen = |kind| signal(kind).expect("this process may listen for signals");
     let (mut interrupt, mut terminate) = (listen(SignalKind::interrupt()), listen(SignalKind::terminate()));
     let (mut hang_up, mut quit) = (listen(SignalKind::hangup()), listen(SignalKind::quit()));
     let mut interrupts = 0;
     loop {
-        let (name, number) = tokio::select! {
-            _ = interrupt.recv() => (Signal::INT, 2),
-            _ = terminate.recv() => (Signal::TERM, 15),
-            _ = hang_up.recv() => (Signal::HUP, 1),
-            _ = quit.recv() => (Signal::QUIT, 3),
+        let name = tokio::select! {
+            _ = interrupt.recv() => Signal::INT,
+            _ = terminate.recv() => Signal::TERM,
+            _ = hang_up.recv() => Signal::HUP,
+            _ = quit.recv() => Signal::QUIT,
         };
+        current.stop(name);
         interrupts += u32::from(name == Signal::INT);
         let alive = if interrupts > 1 {
             let _ = writeln!(io::stderr(), "twicesafe: interrupted again: the command is killed");
@@ -226,28 +243,41 @@ async fn interrupted(current: &Current) -> u8 {
             current.signal(name)
         };
         if !alive {
-            return 128 + number;
+            return;
         }
     }
 }
 
 /// Tells the user what came of it, and with which exit status.
-fn tell(effect: &Effect, result: Result<Given, Error>, last: Option<Last>) -> Result<u8, Failure> {
+async fn tell(
+    ledger: &Ledger,
+    effect: &Effect,
+    result: Result<Given, Error>,
+    last: Option<Last>,
+) -> Result<u8, Failure> {
     let say = |words: &str| {
         let _ = writeln!(io::stderr(), "twicesafe: {words}");
     };
     match (result, last) {
         (Ok(given), last) => {
             let captured = Captured::from_given(&given);
-            if given.replayed {
-                captured.replay()?;
-                say(&format!("{} was done before; this is what it said then", effect.key));
-            } else if given.source == Source::Lookup {
-                let id = given.answer.and_then(|answer| answer.external_id);
-                let id = id.map(|id| format!(", as {}", id.as_str())).unwrap_or_default();
-                let how =
-                    if last.is_some() { "the command did not say" } else { "an earlier run did not say" };
-                say(&format!("{how} whether it acted; the lookup found that it happened{id}"));
+            let id = given.answer.as_ref().and_then(|answer| answer.external_id.as_ref());
+            let id = id.map(|id| format!(", as {}", id.as_str())).unwrap_or_default();
+            match given.source {
+                Source::Act if given.replayed => {
+                    captured.replay()?;
+                    say(&format!("{} was done before; this is what it said then", effect.key));
+                }
+                Source::Act => {}
+                Source::Lookup => {
+                    let who = if last.is_some() { "the command" } else { "an earlier run" };
+                    say(&format!(
+                        "{who} did not say whether it acted; the lookup found that it happened{id}"
+                    ));
+                }
+                Source::Person => {
+                    say(&format!("{} was done before: a person said that it happened{id}", effect.key));
+                }
             }
             Ok(own(captured.status))
         }
@@ -264,7 +294,7 @@ fn tell(effect: &Effect, result: Result<Given, Error>, last: Option<Last>) -> Re
             Ok(0)
         }
         (Err(Error::Review), last) => {
-            say(&effect.in_review(last.as_ref()));
+            say(&effect.in_review(ledger, last.as_ref()).await);
             Ok(exit_status_of(Code::Review))
         }
         (Err(Error::Pending { .. }), Some(Last::NotStarted(why))) => Err(Failure::coded(
@@ -273,7 +303,7 @@ fn tell(effect: &Effect, result: Result<Given, Error>, last: Option<Last>) -> Re
             "Nothing was done. Mend it and run the same line again.",
         )),
         (Err(Error::Pending { .. }), Some(Last::Exited(status))) if effect.run.means_not_sent(status) => {
-            say("nothing was done; run it again with the same key");
+            say("the command says that it did nothing; run it again with the same key");
             Ok(own(status))
         }
         (Err(error), _) => Err(error.into()),
