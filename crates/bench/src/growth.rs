@@ -14,9 +14,6 @@ use crate::harness::{self, Load, Run};
 use crate::report::{Report, median};
 use crate::subject::Guarded;
 
-/// Effects between two lines of progress.
-const STEP: u64 = 1_000_000;
-
 pub(crate) async fn measure(
     plan: &Plan,
     report: &Report,
@@ -25,15 +22,8 @@ pub(crate) async fn measure(
     let intents = plan.growth_intents;
     report.heading(&format!("Growth: {intents} intents present, SQLite"));
     let path = plan.folder.join("growth.db");
+    grow(&path, intents, report).await?;
     let store = Guarded::sqlite(&path, 512).await?;
-    let mut from = 0;
-    while from < intents {
-        let to = (from + STEP).min(intents);
-        let started = Instant::now();
-        store.fill_from(from, to).await?;
-        eprintln_progress(report, to, (to - from) as f64 / started.elapsed().as_secs_f64());
-        from = to;
-    }
     let mut large = Vec::new();
     let mut empty = Vec::new();
     for round in 0..plan.rounds {
@@ -51,8 +41,48 @@ pub(crate) async fn measure(
     purge(plan, report, load).await
 }
 
-fn eprintln_progress(report: &Report, intents: u64, per_second: f64) {
-    report.line(&format!("  filled to {intents} at {per_second:.0} effects/s"));
+/// Makes a large ledger: one effect through the store, then copies of its rows, with other numbers, keys and hashes. The rows
+/// are the store's own, and the index of hashes is filled in random order, as it would be; only the syncs are left out.
+async fn grow(path: &Path, intents: u64, report: &Report) -> Result<(), Box<dyn std::error::Error>> {
+    let store = Guarded::sqlite(path, 512).await?;
+    store.fill_from(0, 1).await?;
+    drop(store);
+    let started = Instant::now();
+    let file = rusqlite::Connection::open(path)?;
+    file.execute_batch(
+        "PRAGMA journal_mode = DELETE; PRAGMA synchronous = OFF; PRAGMA cache_size = -4000000",
+    )?;
+    let columns = |table: &str| -> rusqlite::Result<Vec<String>> {
+        file.prepare(&format!("SELECT name FROM pragma_table_info('{table}')"))?
+            .query_map([], |row| row.get(0))?
+            .collect()
+    };
+    for table in ["intent", "answer", "journal"] {
+        let columns = columns(table)?;
+        let copied = columns.iter().map(|column| match (table, column.as_str()) {
+            ("intent", "id") | ("answer" | "journal", "intent") => "n".to_owned(),
+            ("intent", "hash") => "randomblob(16)".to_owned(),
+            ("intent", "key") => "'order:' || n".to_owned(),
+            (_, column) => format!("t.{column}"),
+        });
+        let sql = format!(
+            "WITH RECURSIVE numbers(n) AS (SELECT 2 UNION ALL SELECT n + 1 FROM numbers WHERE n < {intents})
+             INSERT INTO {table} ({}) SELECT {} FROM numbers, (SELECT * FROM {table}) t",
+            columns.join(", "),
+            copied.collect::<Vec<_>>().join(", ")
+        );
+        file.execute_batch("BEGIN")?;
+        file.execute(&sql, [])?;
+        file.execute_batch("COMMIT")?;
+    }
+    file.execute("UPDATE ledger SET last_intent = ?1", [i64::try_from(intents)?])?;
+    file.execute(
+        "UPDATE tally SET n = ?1 WHERE hour = 0 AND name = 'standing: done'",
+        [i64::try_from(intents)?],
+    )?;
+    drop(file);
+    report.line(&format!("  {intents} intents made in {:.0} s", started.elapsed().as_secs_f64()));
+    Ok(())
 }
 
 async fn settled(path: &Path) -> Result<u64, Box<dyn std::error::Error>> {

@@ -60,7 +60,7 @@ impl World {
         };
         let clock =
             matches!(kind, Kind::Memory | Kind::Sqlite).then(|| Arc::new(ManualClock::at(START_MILLIS)));
-        let tick = Duration::from_millis(if clock.is_some() { 10_000 } else { 200 });
+        let tick = Duration::from_millis(if clock.is_some() { 10_000 } else { 400 });
         let address = place.address(kind);
         let store = open(&address, &clock).await;
         let other = if kind == Kind::Memory { store.clone() } else { open(&address, &clock).await };
