@@ -303,10 +303,13 @@ impl Postgres {
     }
 
     pub(crate) async fn now(&self) -> Result<Timestamp, StoreError> {
-        if let Some((reading, _)) = self.shared.time.read() {
-            return Ok(reading.now);
-        }
-        self.readers.run(|client| async move { self.shared.now(&client).await }).await
+        // It is compared with times that others wrote, whose idea of the database's clock may be fresher than ours.
+        self.readers
+            .run(|client| async move {
+                read::sample(&client, &self.shared).await?;
+                self.shared.now(&client).await
+            })
+            .await
     }
 
     pub(crate) async fn versions(&self, ids: &[IntentId]) -> Result<Vec<(IntentId, i64)>, StoreError> {
