@@ -148,8 +148,9 @@ CREATE TABLE tally (
 CREATE FUNCTION ledger_apply(
     relaxed boolean, slot bigint, known_key bytea, inserts intent[], updates intent[], removals bigint[], removed_versions bigint[],
     archived bigint[], not_kept text[], unanswered bigint[], unrequested bigint[], buried bigint[],
-    answers answer[], requests request[], agenda_before agenda[], agenda_after agenda[], journal_rows journal[],
-    counts tally[], OUT now bigint, OUT recovering_since bigint, OUT written bigint[]
+    answers answer[], requests request[], agenda_before agenda[], agenda_after agenda[], lane_changes bigint[],
+    lanes lane[], waiting_before lane_waiting[], waiting_after lane_waiting[], journal_rows journal[], counts tally[],
+    OUT now bigint, OUT recovering_since bigint, OUT written bigint[]
 ) LANGUAGE plpgsql
 SET search_path FROM CURRENT
 SET lock_timeout = '250ms'
@@ -272,6 +273,20 @@ BEGIN
         FROM unnest(agenda_after) n WHERE written[n.intent] IS NOT NULL
         ON CONFLICT (status, wake_at, intent) DO UPDATE SET due_at = excluded.due_at;
     END IF;
+    -- Lanes are locked by whoever changes them.
+    FOR i IN 1 .. cardinality(lanes) LOOP
+        UPDATE lane SET holder = lanes[i].holder, applied = lanes[i].applied
+        WHERE name = lanes[i].name AND written[lane_changes[i]] IS NOT NULL;
+    END LOOP;
+    FOR i IN 1 .. cardinality(waiting_before) LOOP
+        DELETE FROM lane_waiting
+        WHERE lane = waiting_before[i].lane AND rank = waiting_before[i].rank AND intent = written[waiting_before[i].intent];
+    END LOOP;
+    IF cardinality(waiting_after) > 0 THEN
+        INSERT INTO lane_waiting (lane, rank, intent, until)
+        SELECT n.lane, n.rank, written[n.intent], n.until
+        FROM unnest(waiting_after) n WHERE written[n.intent] IS NOT NULL;
+    END IF;
     IF cardinality(journal_rows) > 0 THEN
         INSERT INTO journal (
             intent, number, at, actor, event, status, doubt, generation, fence, reason, digest, hash)
@@ -330,14 +345,30 @@ EXCEPTION WHEN lock_not_available THEN
     RETURN false;
 END $$;
 
--- Locks a lane for the caller's transaction.
-CREATE FUNCTION ledger_lock(lane_name text) RETURNS void
+-- Locks lanes for the caller's transaction, making them if necessary. For each: what is known of it, a number for an intent
+-- that may turn out to be new, and the first two that wait in it.
+CREATE FUNCTION ledger_lock(names text[], at bigint)
+RETURNS TABLE (name text, holder bigint, applied bigint, fresh_id bigint, rank bigint, intent bigint, until bigint)
 LANGUAGE plpgsql
 SET search_path FROM CURRENT
-SET lock_timeout = '2s'
-SET enable_seqscan = off
+SET lock_timeout = '250ms'
+SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $$
+#variable_conflict use_column
+DECLARE
+    this_name text;
+    this_id bigint;
 BEGIN
-    INSERT INTO lane (name) VALUES (lane_name) ON CONFLICT (name) DO NOTHING;
-    PERFORM 1 FROM lane WHERE name = lane_name FOR UPDATE;
+    INSERT INTO lane (name) SELECT n FROM unnest(names) n ON CONFLICT (name) DO NOTHING;
+    FOREACH this_name IN ARRAY names LOOP
+        PERFORM FROM lane l WHERE l.name = this_name FOR UPDATE;
+        this_id := nextval('intent_number');
+        RETURN QUERY
+        SELECT l.name, l.holder, l.applied, this_id, w.rank, w.intent, w.until
+        FROM lane l
+        LEFT JOIN LATERAL (
+            SELECT w.rank, w.intent, w.until FROM lane_waiting w WHERE w.lane = this_name AND w.until > at
+            ORDER BY w.rank, w.intent LIMIT 2) w ON true
+        WHERE l.name = this_name;
+    END LOOP;
 END $$;

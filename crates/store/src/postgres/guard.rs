@@ -5,14 +5,18 @@ use std::sync::Arc;
 
 use tokio_postgres::Transaction;
 use tokio_postgres::types::Type;
+use twicesafe_core::WaitCause;
 
 use super::Shared;
-use super::alone;
 use super::columns::get;
 use super::connect::Failure;
+use super::locked::{self, Candidate};
 use super::write::Manner;
 use crate::error::StoreError;
 use crate::plan::{Applied, Order};
+
+/// How often a decision is made anew because the intent changed meanwhile.
+const DECISIONS_MAX: usize = 10;
 
 /// Applies commands inside transactions of the caller's own, on any connection to the ledger's database.
 ///
@@ -67,14 +71,23 @@ impl Guard {
         let hash = self.shared.hash_of(order).filter(|_| hold);
         if let Some(hash) = hash {
             let sql = self.shared.within("SELECT @ledger_hold($1)");
-            let row = client.query_typed_one(&sql, &[(&alone::name_lock(&hash), Type::INT8)]).await?;
+            let row = client.query_typed_one(&sql, &[(&locked::name_lock(&hash), Type::INT8)]).await?;
             if !get::<bool>(&row, 0)? {
-                return Ok(alone::held(self.shared.now(client).await?));
+                let now = self.shared.now(client).await?;
+                return Ok(locked::told_to_wait(&self.shared, now, WaitCause::Pending));
             }
         }
         // Nobody may have to wait for the caller to commit: the counts go where nobody else counts.
         let slot = i64::MIN | i64::from_be_bytes(crate::random());
         let manner = Manner { relaxed: false, slot };
-        alone::inside(client, &self.shared, order, &manner).await
+        for _ in 0..DECISIONS_MAX {
+            let found = locked::find(client, &self.shared, order).await?;
+            let candidate = Candidate::new(&self.shared, order, found.as_ref());
+            let applied = locked::inside(client, &self.shared, &[&candidate], &manner).await?;
+            if let Some(applied) = applied.into_iter().flatten().next() {
+                return Ok(applied);
+            }
+        }
+        Err(Failure::InTheWay)
     }
 }

@@ -5,10 +5,10 @@
 //! in transaction mode. Versions tell when a belief was wrong, and every command may be applied again after a lost
 //! connection, because commands carry ids (S12).
 
-mod alone;
 mod columns;
 mod connect;
 pub(crate) mod guard;
+mod locked;
 mod open;
 mod read;
 mod rows;

@@ -89,6 +89,8 @@ async fn migrate(client: &Client, shown: &str) -> Result<Opened, Failure> {
         answer: row_type(client, "answer").await?,
         request: row_type(client, "request").await?,
         agenda: row_type(client, "agenda").await?,
+        lane: row_type(client, "lane").await?,
+        lane_waiting: row_type(client, "lane_waiting").await?,
         journal: row_type(client, "journal").await?,
         tally: row_type(client, "tally").await?,
     };

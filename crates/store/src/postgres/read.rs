@@ -9,7 +9,7 @@ use bytes::Bytes;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Config, Row};
 use twicesafe_core::journal::{Entry, Event};
-use twicesafe_core::{Actor, Answer, Body, ExternalId, Fence, IntentId, Lane, Status, Timestamp, Waiting};
+use twicesafe_core::{Actor, Answer, Body, ExternalId, Fence, IntentId, Status, Timestamp};
 
 use super::Shared;
 use super::columns::{self, at, bytes, damaged, get, needed, number};
@@ -17,7 +17,7 @@ use super::connect::{Failure, Link, Patience};
 use crate::NameHash;
 use crate::codec;
 use crate::error::StoreError;
-use crate::plan::{JournalRow, Stored, version_of};
+use crate::plan::{JournalRow, Stored};
 use crate::query::{Cursor, EarlierAnswer, Path};
 
 /// Connections for reading.
@@ -272,40 +272,6 @@ pub(super) async fn sample(client: &Client, shared: &Shared) -> Result<(), Failu
     let row = client.query_typed_one(&shared.within(sql), &[]).await?;
     shared.time.sample(Timestamp::from_millis(get(&row, 0)?), at(&row, 1)?);
     Ok(())
-}
-
-/// What a lane looks like to the intent `me`, and will until the end of the transaction.
-pub(super) async fn lane(
-    client: &Client,
-    shared: &Shared,
-    name: &str,
-    me: IntentId,
-    now: Timestamp,
-) -> Result<Lane, Failure> {
-    let state = shared.within("SELECT holder, applied FROM @lane WHERE name = $1");
-    let first = shared.within(
-        "SELECT rank, intent, until FROM @lane_waiting WHERE lane = $1 AND intent <> $2 AND until > $3
-         ORDER BY rank, intent LIMIT 1",
-    );
-    let (id, millis) = (me.number(), now.as_millis());
-    let first_values: Parameters<'_> = &[(&name, Type::TEXT), (&id, Type::INT8), (&millis, Type::INT8)];
-    let state_values: Parameters<'_> = &[(&name, Type::TEXT)];
-    let (state, first) = futures_util::future::try_join(
-        client.query_typed_opt(&state, state_values),
-        client.query_typed_opt(&first, first_values),
-    )
-    .await?;
-    let holder: Option<i64> = state.as_ref().map(|row| get(row, 0)).transpose()?.flatten();
-    let applied = state.as_ref().map(|row| get(row, 1)).transpose()?.flatten();
-    let first_waiting = match &first {
-        Some(row) => Some(Waiting {
-            version: version_of(get(row, 0)?),
-            intent: IntentId::new(get(row, 1)?),
-            until: Timestamp::from_millis(get(row, 2)?),
-        }),
-        None => None,
-    };
-    Ok(Lane { me, holder: holder.map(IntentId::new), applied, first_waiting })
 }
 
 pub(super) fn earlier_answer(row: &Row) -> Result<EarlierAnswer, StoreError> {

@@ -16,7 +16,7 @@ use super::write::{self, Manner};
 use super::{Postgres, Shared, read};
 use crate::codec;
 use crate::error::StoreError;
-use crate::plan::{Change, JournalRow, Queued};
+use crate::plan::{Change, JournalRow};
 use crate::query::EarlierAnswer;
 use crate::tally::{self, Tally};
 use crate::transfer::{Count, Exported, Facts, LaneState, Parcel, unhashed};
@@ -209,7 +209,6 @@ impl Importing {
     }
 
     async fn intents(&self, intents: Vec<Exported>) -> Result<(), StoreError> {
-        self.waiting(&intents).await?;
         self.earlier(&intents).await?;
         let (mut lines, mut kept): (Vec<Line>, Vec<(i64, i64)>) = Default::default();
         for Exported { stored, hash, keep_until, journal, earlier: _, request } in intents {
@@ -240,24 +239,6 @@ impl Importing {
         let sql =
             "UPDATE @intent i SET keep_until = n.until FROM unnest($1, $2) n (id, until) WHERE i.id = n.id";
         self.within.rows(sql, &[(&ids, Type::INT8_ARRAY), (&until, Type::INT8_ARRAY)]).await.map(drop)
-    }
-
-    async fn waiting(&self, intents: &[Exported]) -> Result<(), StoreError> {
-        let waiting =
-            || intents.iter().filter_map(|intent| Some((intent.stored.id, Queued::of(&intent.stored)?)));
-        let lanes: Vec<&str> = waiting().map(|(_, place)| place.lane).collect();
-        let ranks: Vec<i64> = waiting().map(|(_, place)| place.rank).collect();
-        let ids: Vec<i64> = waiting().map(|(id, _)| id.number()).collect();
-        let until: Vec<i64> = waiting().map(|(_, place)| place.until.as_millis()).collect();
-        let sql =
-            "INSERT INTO @lane_waiting (lane, rank, intent, until) SELECT * FROM unnest($1, $2, $3, $4)";
-        let values: [(&(dyn ToSql + Sync), Type); 4] = [
-            (&lanes, Type::TEXT_ARRAY),
-            (&ranks, Type::INT8_ARRAY),
-            (&ids, Type::INT8_ARRAY),
-            (&until, Type::INT8_ARRAY),
-        ];
-        self.within.rows(sql, &values).await.map(drop)
     }
 
     async fn earlier(&self, intents: &[Exported]) -> Result<(), StoreError> {

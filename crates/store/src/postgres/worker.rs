@@ -7,20 +7,23 @@ use std::time::Instant;
 
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_postgres::Client;
-use twicesafe_core::{Action, IntentId};
+use twicesafe_core::{Action, IntentId, LaneName, WaitCause};
 
 use super::columns::Line;
 use super::connect::{Failure, Link, Patience};
+use super::locked::{self, Candidate};
 use super::write::{self, Manner};
-use super::{Shared, alone, read};
+use super::{Shared, read};
 use crate::error::StoreError;
 use crate::plan::{Applied, Order, Planned, Stored, Target, plan};
 use crate::tally::Tally;
 use crate::{BATCH_MAX, NameHash};
 
 /// Most batches under way at a time. With more, each would be smaller, and what a batch costs by itself count for more. The
-/// other workers are there for when one applies a command alone.
+/// other workers are there for when one waits for somebody's lock.
 const FLIGHTS_MAX: usize = 2;
+/// How often what somebody was in the way of is tried again.
+const TURNS_MAX: usize = 5;
 /// How often a batch goes back to what changed meanwhile before the rest is applied one at a time.
 const ROUNDS_MAX: usize = 16;
 
@@ -92,6 +95,14 @@ impl Task {
         self.hash.map(Subject::Name).into_iter().chain(self.id.map(Subject::Number))
     }
 
+    /// What is believed of its intent, if it is believed to exist.
+    fn found(&self) -> Option<&Stored> {
+        match &self.belief {
+            Belief::Held(found) | Belief::Read(found) => found.as_deref(),
+            Belief::Unread => None,
+        }
+    }
+
     fn learn(&mut self, hash: Option<NameHash>, found: Option<Arc<Stored>>) {
         self.hash = self.hash.or(hash);
         self.id = self.id.or(found.as_ref().map(|stored| stored.id));
@@ -99,10 +110,11 @@ impl Task {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 enum Subject {
     Name(NameHash),
     Number(IntentId),
+    Lane(LaneName),
 }
 
 /// What workers take errands from.
@@ -124,7 +136,7 @@ pub(super) struct Worker {
     slot: i64,
     /// Counts of what needed no write, on their way.
     unwritten: Tally,
-    /// Given back early by whoever has to apply something alone.
+    /// Given back early by whoever has to wait for somebody's lock.
     flight: Option<OwnedSemaphorePermit>,
 }
 
@@ -175,39 +187,56 @@ impl Worker {
     async fn apply(&mut self, mut tasks: Vec<Task>) {
         let since = tasks.iter().map(|task| task.since).min().unwrap_or_else(Instant::now);
         let mut patience = Patience::since(since);
-        let mut rounds = 0;
+        let (mut rounds, mut turns) = (0, 0);
         while !tasks.is_empty() {
-            let whole = tasks.len() > 1 && rounds < ROUNDS_MAX;
-            let end = if whole { tasks.len() } else { 1 };
+            let together = tasks.len() > 1 && rounds < ROUNDS_MAX;
+            let end = if together { tasks.len() } else { 1 };
             rounds += 1;
-            match patience.bound(self.round(&mut tasks[..end])).await {
-                Ok(()) => {}
-                Err(failure @ Failure::Lost(_)) => {
+            let failure = patience.bound(self.round(&mut tasks[..end])).await.err();
+            match failure {
+                None => turns = 0,
+                Some(failure @ Failure::Lost(_)) => {
                     self.link.drop_client().await;
                     if !patience.pause().await {
                         tasks.iter_mut().for_each(|task| task.answer(Err(failure.clone().into_error())));
                     }
                 }
-                Err(_) if whole => rounds = ROUNDS_MAX,
-                Err(Failure::InTheWay) => {
-                    let alone = patience.bound(self.alone(&mut tasks[0])).await;
-                    if let Err(failure) = alone {
-                        self.give_up_or_go_on(&mut tasks[0], failure, &mut patience).await;
+                Some(Failure::InTheWay) if turns < TURNS_MAX => {
+                    turns += 1;
+                    // Others need not wait with this one.
+                    self.flight = None;
+                    let found = patience.bound(self.find_held(&tasks[..end])).await.unwrap_or(false);
+                    if together && !found {
+                        rounds = ROUNDS_MAX;
                     }
                 }
-                Err(failure) => tasks[0].answer(Err(failure.into_error())),
+                Some(_) if together => (rounds, turns) = (ROUNDS_MAX, 0),
+                Some(failure) => {
+                    turns = 0;
+                    let told = self.told_when_locked(&tasks[0], failure);
+                    tasks[0].answer(told);
+                }
             }
             tasks.retain(Task::is_open);
         }
     }
 
-    async fn give_up_or_go_on(&mut self, task: &mut Task, failure: Failure, patience: &mut Patience) {
-        let lost = matches!(failure, Failure::Lost(_));
-        if lost {
-            self.link.drop_client().await;
-        }
-        if !lost || !patience.pause().await {
-            task.answer(Err(failure.into_error()));
+    /// Looks whether somebody's own transaction keeps a name that is claimed here; such claims are then kept out of batches.
+    async fn find_held(&self, tasks: &[Task]) -> Result<bool, Failure> {
+        let client = self.link.client().await?;
+        let candidates: Vec<Candidate<'_>> =
+            tasks.iter().map(|task| Candidate::new(&self.shared, &task.order, None)).collect();
+        Ok(!locked::held_names(&client, &self.shared, &candidates).await?.is_empty())
+    }
+
+    /// What is said when a lock was waited for in vain: a claim may come back, anything else failed.
+    fn told_when_locked(&self, task: &Task, failure: Failure) -> Result<Applied, StoreError> {
+        match (failure, &task.order.command.action, self.shared.time.read()) {
+            (Failure::InTheWay, Action::Claim(claim), Some((reading, _))) => {
+                let cause = if claim.place.is_some() { WaitCause::Lane(None) } else { WaitCause::Pending };
+                Ok(locked::told_to_wait(&self.shared, reading.now, cause))
+            }
+            (failure, _, _) => Err(failure.into_error()),
         }
     }
 
@@ -221,8 +250,8 @@ impl Worker {
         let (reading, recovering_since) = self.shared.reading(client).await?;
         let shared = self.shared.clone();
         let mut taken: HashSet<Subject> = HashSet::new();
-        let (mut lines, mut planned, mut alone): (Vec<Line>, Vec<(usize, Applied)>, Vec<usize>) =
-            Default::default();
+        let (mut lines, mut planned): (Vec<Line>, Vec<(usize, Applied)>) = Default::default();
+        let mut under_lock: Vec<usize> = Vec::new();
         for (index, task) in tasks.iter_mut().enumerate().filter(|(_, task)| task.is_open()) {
             if task.subjects().any(|subject| taken.contains(&subject)) {
                 continue;
@@ -246,15 +275,18 @@ impl Worker {
                 }
                 continue;
             };
-            taken.extend(task.subjects());
-            if change.before.is_none() && task.hash.is_some_and(|hash| shared.is_held(&hash)) {
-                alone.push(index);
+            // Decided without its lane, which only tells that something is to be written.
+            let place = locked::place_of(found.map(|found| &**found), &task.order);
+            let lane = place.map(|place| Subject::Lane(place.lane.clone()));
+            if lane.as_ref().is_some_and(|lane| taken.contains(lane)) {
+                taken.extend(task.subjects());
                 continue;
             }
-            let laned = change.after.as_ref().or(change.before.as_ref());
-            if laned.is_some_and(|stored| stored.record.place.is_some()) {
-                // Decided without its lane, which only tells that something is to be written.
-                alone.push(index);
+            let held = change.before.is_none() && task.hash.is_some_and(|hash| shared.is_held(&hash));
+            taken.extend(task.subjects());
+            if lane.is_some() || held {
+                taken.extend(lane);
+                under_lock.push(index);
                 continue;
             }
             let id = change.before.as_ref().map(|before| before.id);
@@ -264,8 +296,39 @@ impl Worker {
         if !lines.is_empty() {
             self.write(client, tasks, lines, planned).await?;
         }
-        for index in alone {
-            self.alone(&mut tasks[index]).await?;
+        if !under_lock.is_empty() {
+            self.write_under_lock(client, tasks, &under_lock).await?;
+        }
+        Ok(())
+    }
+
+    /// Applies what needs a lock first.
+    async fn write_under_lock(
+        &mut self,
+        client: &Client,
+        tasks: &mut [Task],
+        indexes: &[usize],
+    ) -> Result<(), Failure> {
+        let shared = self.shared.clone();
+        let candidates: Vec<Candidate<'_>> = indexes
+            .iter()
+            .map(|index| Candidate::new(&shared, &tasks[*index].order, tasks[*index].found()))
+            .collect();
+        let manner = Manner { relaxed: false, slot: self.slot };
+        let results = locked::transaction(client, &shared, &candidates, &manner).await?;
+        drop(candidates);
+        for (index, result) in indexes.iter().zip(results) {
+            match result {
+                Some(applied) => tasks[*index].answer(Ok(applied)),
+                None => tasks[*index].belief = Belief::Unread,
+            }
+        }
+        // What the others believe of the same intents is over.
+        let written: HashSet<Subject> = indexes.iter().flat_map(|index| tasks[*index].subjects()).collect();
+        for task in tasks.iter_mut().filter(|task| task.is_open()) {
+            if task.subjects().any(|subject| written.contains(&subject)) {
+                task.belief = Belief::Unread;
+            }
         }
         Ok(())
     }
@@ -298,7 +361,7 @@ impl Worker {
         for task in tasks.iter_mut().filter(unread) {
             let subject = task.id.map(Subject::Number).or(task.hash.map(Subject::Name));
             match subject.and_then(|subject| by_subject.get(&subject)) {
-                Some((hash, stored)) => match alone::check_name(&task.order, stored) {
+                Some((hash, stored)) => match locked::check_name(&task.order, stored) {
                     Ok(()) => task.learn(Some(*hash), Some(stored.clone())),
                     Err(error) => task.answer(Err(error)),
                 },
@@ -310,17 +373,9 @@ impl Worker {
 
     /// Fills in what purges must know and only the store can see.
     async fn tell_of_open_works(&self, client: &Client, tasks: &mut [Task]) -> Result<(), Failure> {
-        fn work(task: &Task) -> Option<&str> {
-            match (&task.order.command.action, &task.belief) {
-                (Action::Purge(_), Belief::Held(Some(found)) | Belief::Read(Some(found)))
-                    if task.is_open() =>
-                {
-                    Some(found.record.step.as_ref()?.work())
-                }
-                _ => None,
-            }
-        }
-        let mut works: Vec<&str> = tasks.iter().filter_map(work).collect();
+        let open_tasks = tasks.iter().filter(|task| task.is_open());
+        let mut works: Vec<&str> =
+            open_tasks.filter_map(|task| locked::work_to_purge(&task.order, task.found()?)).collect();
         if works.is_empty() {
             return Ok(());
         }
@@ -328,8 +383,9 @@ impl Worker {
         works.dedup();
         let open = read::open_works(client, &self.shared, &works).await?;
         for task in tasks {
-            if work(task).is_some_and(|work| open.contains(work)) {
-                task.order = alone::told_of_open_work(&task.order);
+            let told = task.found().and_then(|found| locked::told_of_open_work(&task.order, found, &open));
+            if let Some(told) = told {
+                task.order = told;
             }
         }
         Ok(())
@@ -372,19 +428,6 @@ impl Worker {
             if let Some(known) = known {
                 task.learn(None, known);
             }
-        }
-        Ok(())
-    }
-
-    async fn alone(&mut self, task: &mut Task) -> Result<(), Failure> {
-        self.flight = None;
-        let client = self.link.client().await?;
-        let manner = Manner { relaxed: task.order.command.action.may_be_relaxed(), slot: self.slot };
-        match alone::apply(&client, &self.shared, &task.order, &manner).await {
-            Err(Failure::Final(error)) => task.answer(Err(error)),
-            Err(failure @ Failure::InTheWay) => task.answer(Err(failure.into_error())),
-            Err(failure) => return Err(failure),
-            Ok(applied) => task.answer(Ok(applied)),
         }
         Ok(())
     }

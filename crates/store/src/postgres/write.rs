@@ -9,11 +9,11 @@ use super::columns::{COLUMNS, Line, at, get};
 use super::connect::Failure;
 use super::rows::{Field, RowType, Rows};
 use crate::codec;
-use crate::plan::{Agenda, JournalRow};
+use crate::plan::{Agenda, JournalRow, Queued};
 use crate::tally::Tally;
 
 /// Parameters of `ledger_apply`.
-const PARAMETERS: usize = 18;
+const PARAMETERS: usize = 22;
 
 /// The call of `ledger_apply`.
 pub(super) fn apply_sql(schema: &str) -> String {
@@ -27,6 +27,8 @@ pub(super) struct RowTypes {
     pub(super) answer: RowType,
     pub(super) request: RowType,
     pub(super) agenda: RowType,
+    pub(super) lane: RowType,
+    pub(super) lane_waiting: RowType,
     pub(super) journal: RowType,
     pub(super) tally: RowType,
 }
@@ -84,6 +86,10 @@ struct Batch {
     requests: Rows,
     agenda_before: Rows,
     agenda_after: Rows,
+    lane_changes: Vec<i64>,
+    lanes: Rows,
+    waiting_before: Rows,
+    waiting_after: Rows,
     journal: Rows,
     counts: Rows,
 }
@@ -104,6 +110,10 @@ impl Batch {
             requests: Rows::of(&types.request),
             agenda_before: Rows::of(&types.agenda),
             agenda_after: Rows::of(&types.agenda),
+            lane_changes: Vec::new(),
+            lanes: Rows::of(&types.lane),
+            waiting_before: Rows::of(&types.lane_waiting),
+            waiting_after: Rows::of(&types.lane_waiting),
             journal: Rows::of(&types.journal),
             counts: Rows::of(&types.tally),
         }
@@ -146,6 +156,18 @@ impl Batch {
             self.buried.push(position);
         }
         self.schedule(position, before.and_then(Agenda::of), after.and_then(Agenda::of));
+        if let (Some(lane), Some(place)) = (&change.lane, after.and_then(|after| after.record.place.as_ref()))
+        {
+            self.lane_changes.push(position);
+            let name = Field::Text(Some(place.lane.as_str()));
+            let holder = Field::int(lane.holder.map(IntentId::number));
+            self.lanes.push([name, holder, Field::int(lane.applied)]);
+        }
+        let (waits_before, waits_after) = (before.and_then(Queued::of), after.and_then(Queued::of));
+        if waits_before != waits_after {
+            waits_before.iter().for_each(|place| self.waiting_before.push(waiting_fields(position, place)));
+            waits_after.iter().for_each(|place| self.waiting_after.push(waiting_fields(position, place)));
+        }
         for row in &change.journal {
             self.journal.push(journal_fields(position, row));
         }
@@ -196,10 +218,19 @@ impl Batch {
             self.requests.parameter(),
             self.agenda_before.parameter(),
             self.agenda_after.parameter(),
+            (&self.lane_changes, Type::INT8_ARRAY),
+            self.lanes.parameter(),
+            self.waiting_before.parameter(),
+            self.waiting_after.parameter(),
             self.journal.parameter(),
             self.counts.parameter(),
         ]
     }
+}
+
+fn waiting_fields<'a>(position: i64, place: &Queued<'a>) -> [Field<'a>; 4] {
+    let (rank, until) = (Field::Int(Some(place.rank)), Field::at(Some(place.until)));
+    [Field::Text(Some(place.lane)), rank, Field::Int(Some(position)), until]
 }
 
 fn journal_fields(position: i64, row: &JournalRow) -> [Field<'_>; 12] {

@@ -1,0 +1,321 @@
+//! Commands in a transaction of several statements: where a lane has to be locked before anything can be decided, where
+//! somebody else's transaction is in the way, and inside the caller's own transaction (see `guard`).
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_postgres::Client;
+use tokio_postgres::types::Type;
+use twicesafe_core::{
+    Action, IntentId, Lane, LaneName, Place, Purge, Timestamp, Verdict, Wait, WaitCause, Waiting,
+};
+
+use super::Shared;
+use super::columns::{Line, get};
+use super::connect::Failure;
+use super::read;
+use super::write::{self, Manner};
+use crate::NameHash;
+use crate::error::StoreError;
+use crate::plan::{Applied, Order, Planned, Stored, Target, plan, version_of};
+use crate::tally::Tally;
+
+/// When to come back to what another transaction has locked and not committed yet.
+const LOCKED_FOR: Duration = Duration::from_secs(1);
+
+/// A command to be decided under lock.
+pub(super) struct Candidate<'a> {
+    pub(super) order: &'a Order,
+    pub(super) hash: Option<NameHash>,
+    /// The lane it is in, by what was last read of its intent.
+    pub(super) lane: Option<LaneName>,
+}
+
+impl<'a> Candidate<'a> {
+    pub(super) fn new(shared: &Shared, order: &'a Order, found: Option<&Stored>) -> Self {
+        let lane = place_of(found, order).map(|place| place.lane.clone());
+        Self { order, hash: shared.hash_of(order), lane }
+    }
+
+    fn is_claim(&self) -> bool {
+        matches!(self.order.command.action, Action::Claim(_))
+    }
+}
+
+/// Where an intent stands in a lane, or would.
+pub(super) fn place_of<'a>(found: Option<&'a Stored>, order: &'a Order) -> Option<&'a Place> {
+    match (found, &order.command.action) {
+        (Some(stored), _) => stored.record.place.as_ref(),
+        (None, Action::Claim(claim)) => claim.place.as_ref(),
+        (None, _) => None,
+    }
+}
+
+/// Applies commands in a transaction of their own: at most one an intent, at most one a lane. `None` where what was
+/// believed of an intent has changed meanwhile.
+pub(super) async fn transaction(
+    client: &Client,
+    shared: &Shared,
+    candidates: &[Candidate<'_>],
+    manner: &Manner,
+) -> Result<Vec<Option<Applied>>, Failure> {
+    client.batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED").await?;
+    let applied = async {
+        let held = held_names(client, shared, candidates).await?;
+        let is_held = |candidate: &Candidate<'_>| candidate.hash.is_some_and(|hash| held.contains(&hash));
+        let (waiting, free): (Vec<_>, Vec<_>) = (0..candidates.len()).partition(|i| is_held(&candidates[*i]));
+        let chosen: Vec<&Candidate<'_>> = free.iter().map(|i| &candidates[*i]).collect();
+        let mut results = vec![None; candidates.len()];
+        for (i, applied) in free.into_iter().zip(inside(client, shared, &chosen, manner).await?) {
+            results[i] = applied;
+        }
+        for i in waiting {
+            results[i] = Some(told_to_wait(shared, shared.now(client).await?, WaitCause::Pending));
+        }
+        Ok(results)
+    };
+    match applied.await {
+        Ok(applied) => {
+            client.batch_execute("COMMIT").await?;
+            Ok(applied)
+        }
+        Err(failure @ Failure::Lost(_)) => Err(failure),
+        Err(failure) => {
+            client.batch_execute("ROLLBACK").await?;
+            Err(failure)
+        }
+    }
+}
+
+/// What a claim is told that somebody's own transaction keeps from being decided: what comes of it is known when it ends.
+pub(super) fn told_to_wait(shared: &Shared, now: Timestamp, cause: WaitCause) -> Applied {
+    let verdict = Verdict::Wait(Wait { until: now + LOCKED_FOR, cause });
+    shared.count(now, &verdict);
+    Applied { verdict, stored: None, alerts: Vec::new(), notices: Vec::new(), at: now }
+}
+
+/// Names of claims that somebody's own transaction keeps (see `guard`). Ours share names, and order themselves by rows.
+pub(super) async fn held_names(
+    client: &Client,
+    shared: &Shared,
+    candidates: &[Candidate<'_>],
+) -> Result<HashSet<NameHash>, Failure> {
+    let claims = candidates.iter().filter(|candidate| candidate.is_claim());
+    let hashes: Vec<NameHash> = claims.filter_map(|candidate| candidate.hash).collect();
+    if hashes.is_empty() {
+        return Ok(HashSet::new());
+    }
+    let locks: Vec<i64> = hashes.iter().map(name_lock).collect();
+    let sql = "SELECT pg_try_advisory_xact_lock_shared(n) FROM unnest($1) n";
+    let rows = client.query_typed(sql, &[(&locks, Type::INT8_ARRAY)]).await?;
+    let mut held = HashSet::new();
+    for (hash, row) in hashes.into_iter().zip(&rows) {
+        if !get::<bool>(row, 0)? {
+            shared.expect_held(hash);
+            held.insert(hash);
+        }
+    }
+    Ok(held)
+}
+
+/// The number of the advisory lock on a name.
+pub(super) fn name_lock(hash: &NameHash) -> i64 {
+    i64::from_be_bytes(hash[..8].try_into().expect("a hash has 16 bytes"))
+}
+
+/// Decides and writes commands inside a transaction that is open; see [`transaction`]. After a failure nothing but rolling
+/// back helps.
+pub(super) async fn inside(
+    client: &Client,
+    shared: &Shared,
+    candidates: &[&Candidate<'_>],
+    manner: &Manner,
+) -> Result<Vec<Option<Applied>>, Failure> {
+    let (reading, recovering_since) = shared.reading(client).await?;
+    // Sent together, carried out one after the other: what is read is what the locks keep as it is.
+    let (lanes, known) = futures_util::future::try_join(
+        lock_lanes(client, shared, candidates, reading.now),
+        look(client, shared, candidates),
+    )
+    .await?;
+    let works = open_works(client, shared, candidates, &known).await?;
+    let mut results = vec![None; candidates.len()];
+    let (mut lines, mut planned): (Vec<Line>, Vec<(usize, Applied)>) = Default::default();
+    for (index, candidate) in candidates.iter().enumerate() {
+        let found = known.of(candidate);
+        let order = candidate.order;
+        if let Some(found) = found {
+            check_name(order, found)?;
+        }
+        let place = place_of(found.map(|found| &**found), order);
+        if place.map(|place| &place.lane) != candidate.lane.as_ref() {
+            continue;
+        }
+        let locked = place.and_then(|place| lanes.get(place.lane.as_str()));
+        let lane = locked.map(|locked| locked.seen_by(found.map(|found| found.id)));
+        let policy = shared.policy_of(found.map(|found| &**found), order);
+        let moment = reading.moment(policy, recovering_since, shared.dice.roll());
+        let told = found.and_then(|found| told_of_open_work(order, found, &works));
+        let order = told.as_ref().unwrap_or(order);
+        let fresh_id = lane.as_ref().map_or(IntentId::new(0), |lane| lane.me);
+        let Planned { change, applied } = plan(found, fresh_id, lane.as_ref(), order, &moment);
+        let Some(change) = change else {
+            shared.count(moment.now, &applied.verdict);
+            results[index] = Some(applied);
+            continue;
+        };
+        let id = found.map(|found| found.id).or(lane.map(|lane| lane.me));
+        let counted = (moment.now, &applied.verdict);
+        lines.push(Line::new(change, id, candidate.hash, &shared.policies, counted));
+        planned.push((index, applied));
+    }
+    if !lines.is_empty() {
+        let written = write::changes(client, shared, &lines, &Tally::default(), manner).await?;
+        drop(lines);
+        for ((index, mut applied), id) in planned.into_iter().zip(written) {
+            results[index] = id.map(|id| {
+                applied.stored.iter_mut().for_each(|stored| Arc::make_mut(stored).id = id);
+                applied
+            });
+        }
+    }
+    Ok(results)
+}
+
+/// A lane that is locked.
+struct LockedLane {
+    holder: Option<IntentId>,
+    applied: Option<i64>,
+    /// A number for the intent that is decided, should it be new: lanes refer to numbers.
+    fresh_id: IntentId,
+    /// The first two that wait: one of them may be the one that is decided.
+    waiting: Vec<Waiting>,
+}
+
+impl LockedLane {
+    fn seen_by(&self, id: Option<IntentId>) -> Lane {
+        let me = id.unwrap_or(self.fresh_id);
+        let first_waiting = self.waiting.iter().find(|waiting| waiting.intent != me).copied();
+        Lane { me, holder: self.holder, applied: self.applied, first_waiting }
+    }
+}
+
+/// Locks lanes until the end of the transaction, making them if necessary.
+async fn lock_lanes(
+    client: &Client,
+    shared: &Shared,
+    candidates: &[&Candidate<'_>],
+    now: Timestamp,
+) -> Result<HashMap<String, LockedLane>, Failure> {
+    let mut names: Vec<&str> =
+        candidates.iter().filter_map(|candidate| Some(candidate.lane.as_ref()?.as_str())).collect();
+    let mut lanes: HashMap<String, LockedLane> = HashMap::new();
+    if names.is_empty() {
+        return Ok(lanes);
+    }
+    // In the order of names, so that two transactions never wait for each other.
+    names.sort_unstable();
+    let sql = shared
+        .within("SELECT name, holder, applied, fresh_id, rank, intent, until FROM @ledger_lock($1, $2)");
+    let now = now.as_millis();
+    let rows = client.query_typed(&sql, &[(&names, Type::TEXT_ARRAY), (&now, Type::INT8)]).await?;
+    for row in &rows {
+        let lane = lanes.entry(get(row, 0)?).or_insert(LockedLane {
+            holder: get::<Option<i64>>(row, 1)?.map(IntentId::new),
+            applied: get(row, 2)?,
+            fresh_id: IntentId::new(get(row, 3)?),
+            waiting: Vec::new(),
+        });
+        if let Some(rank) = get::<Option<i64>>(row, 4)? {
+            lane.waiting.push(Waiting {
+                version: version_of(rank),
+                intent: IntentId::new(get(row, 5)?),
+                until: Timestamp::from_millis(get(row, 6)?),
+            });
+        }
+    }
+    Ok(lanes)
+}
+
+/// What there is.
+struct Known {
+    by_hash: HashMap<NameHash, Arc<Stored>>,
+    by_id: HashMap<IntentId, Arc<Stored>>,
+}
+
+impl Known {
+    fn of(&self, candidate: &Candidate<'_>) -> Option<&Arc<Stored>> {
+        match &candidate.order.target {
+            Target::Id(id) => self.by_id.get(id),
+            Target::Name(_) => self.by_hash.get(&candidate.hash?),
+        }
+    }
+}
+
+/// What there is of the intent a command is about.
+pub(super) async fn find(client: &Client, shared: &Shared, order: &Order) -> Result<Option<Stored>, Failure> {
+    let found = match (&order.target, shared.hash_of(order)) {
+        (Target::Id(id), _) => read::look(client, shared, &[], &[*id]).await?,
+        (Target::Name(_), hash) => read::look(client, shared, hash.as_slice(), &[]).await?,
+    };
+    Ok(found.into_iter().next().map(|(_, stored)| stored))
+}
+
+async fn look(client: &Client, shared: &Shared, candidates: &[&Candidate<'_>]) -> Result<Known, Failure> {
+    let (mut hashes, mut ids): (Vec<NameHash>, Vec<IntentId>) = Default::default();
+    for candidate in candidates {
+        match (&candidate.order.target, candidate.hash) {
+            (Target::Id(id), _) => ids.push(*id),
+            (Target::Name(_), hash) => hashes.extend(hash),
+        }
+    }
+    let mut known = Known { by_hash: HashMap::new(), by_id: HashMap::new() };
+    for (hash, stored) in read::look(client, shared, &hashes, &ids).await? {
+        let stored = Arc::new(stored);
+        known.by_id.insert(stored.id, stored.clone());
+        known.by_hash.insert(hash, stored);
+    }
+    Ok(known)
+}
+
+/// Two names with the same hash would be taken for one.
+pub(super) fn check_name(order: &Order, stored: &Stored) -> Result<(), StoreError> {
+    match (&order.target, &stored.record.name) {
+        (Target::Name(name), Some(there)) if there != name => {
+            Err(StoreError::Damaged("two names have the same hash".into()))
+        }
+        _ => Ok(()),
+    }
+}
+
+async fn open_works(
+    client: &Client,
+    shared: &Shared,
+    candidates: &[&Candidate<'_>],
+    known: &Known,
+) -> Result<HashSet<String>, Failure> {
+    let works: Vec<&str> = candidates
+        .iter()
+        .filter_map(|candidate| work_to_purge(candidate.order, known.of(candidate)?))
+        .collect();
+    if works.is_empty() { Ok(HashSet::new()) } else { read::open_works(client, shared, &works).await }
+}
+
+/// The unit of work a purge must know about.
+pub(super) fn work_to_purge<'a>(order: &Order, found: &'a Stored) -> Option<&'a str> {
+    match order.command.action {
+        Action::Purge(_) => Some(found.record.step.as_ref()?.work()),
+        _ => None,
+    }
+}
+
+/// Fills in what a purge must know and only the store can see. `None`: nothing to fill in.
+pub(super) fn told_of_open_work(order: &Order, found: &Stored, open: &HashSet<String>) -> Option<Order> {
+    let work = work_to_purge(order, found)?;
+    open.contains(work).then(|| {
+        let mut order = order.clone();
+        order.command.action = Action::Purge(Purge { work_is_open: true });
+        order
+    })
+}
