@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use rusqlite::Connection;
 
@@ -82,6 +83,9 @@ impl Checkpointer {
     }
 
     /// Leaves a short log to the next one who opens the file: copying costs two syncs, reading a short log nothing.
+    ///
+    /// A long one is emptied here and now. The next one who opens the file cannot know how much of the log was copied, so
+    /// it would grow with every short-lived process, and each would read all of it.
     pub(super) fn stop(mut self, connection: &Connection) {
         self.stopping.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
@@ -89,7 +93,9 @@ impl Checkpointer {
             let _ = thread.join();
         }
         if left(connection, "NOOP").is_ok_and(|left| left >= LOG_PAGES_LEFT_BEHIND_MAX) {
-            let _ = left(connection, "PASSIVE");
+            // Who still uses the file empties the log himself: nobody is waited for.
+            let _ = connection.busy_timeout(Duration::ZERO);
+            let _ = left(connection, "TRUNCATE");
         }
     }
 }
@@ -109,8 +115,8 @@ fn copy(connection: &Connection, state: &AtomicU8, stopping: &AtomicBool) {
     }
 }
 
-/// Copies what can be copied without waiting for anyone (`PASSIVE`), or nothing (`NOOP`); says how many pages of the log
-/// are left to copy.
+/// Copies what can be copied without waiting for anyone (`PASSIVE`), everything (`TRUNCATE`, which empties the log too), or
+/// nothing (`NOOP`); says how many pages of the log are left to copy.
 fn left(connection: &Connection, mode: &str) -> Result<i64, StoreError> {
     let mut statement = ran(connection.prepare_cached(&format!("PRAGMA wal_checkpoint({mode})")))?;
     let (log, copied): (i64, i64) = ran(statement.query_row([], |row| Ok((row.get(1)?, row.get(2)?))))?;

@@ -25,3 +25,14 @@ fn a_run_waits_for_the_disk_four_times_and_a_replay_never() {
     assert!((1..=4).contains(&first), "{first} syncs");
     assert_eq!(syncs(&world, "order:1"), 0, "a replay");
 }
+
+#[test]
+fn the_log_of_a_ledger_does_not_grow_from_run_to_run() {
+    const LOG_BYTES_MAX: u64 = 4 << 20;
+    let world = World::sqlite();
+    for number in 0..60 {
+        said(world.guarded(&format!("order:{number}"), &[], "true")).check(0, &[]);
+        let log = std::fs::metadata(world.file("ledger.db-wal")).unwrap().len();
+        assert!(log < LOG_BYTES_MAX, "{log} bytes after {number} runs");
+    }
+}
