@@ -3,6 +3,7 @@
 //! * `conformance`: rules, run against memory, SQLite, PostgreSQL and PostgreSQL behind PgBouncer;
 //! * `model`: random commands, compared with the bare rules of the core;
 //! * `processes`: several processes on one ledger, and processes that are killed;
+//! * `guards`: effects guarded inside the caller's own PostgreSQL transaction;
 //! * `faults`: connections that are cut, a database that goes away, files that are not ours.
 //!
 //! `scripts/test` starts the databases this needs.
@@ -15,6 +16,7 @@
 
 mod conformance;
 mod faults;
+mod guards;
 mod model;
 mod orders;
 mod processes;

@@ -107,7 +107,9 @@ pub(super) fn config(url: &str) -> Result<Config, StoreError> {
     if config.get_tcp_user_timeout().is_none() {
         config.tcp_user_timeout(SILENCE_MAX);
     }
-    config.keepalives_idle(SILENCE_MAX).keepalives_interval(SILENCE_MAX / 5).keepalives_retries(3);
+    if config.get_keepalives_interval().is_none() {
+        config.keepalives_idle(SILENCE_MAX).keepalives_interval(SILENCE_MAX / 5).keepalives_retries(3);
+    }
     Ok(config)
 }
 

@@ -254,6 +254,8 @@ impl Worker {
         let mut under_lock: Vec<usize> = Vec::new();
         for (index, task) in tasks.iter_mut().enumerate().filter(|(_, task)| task.is_open()) {
             if task.subjects().any(|subject| taken.contains(&subject)) {
+                // It may be known in more ways than what is before it: what comes after it waits for it all the same.
+                taken.extend(task.subjects());
                 continue;
             }
             let (found, was_read) = match &task.belief {

@@ -51,11 +51,12 @@ pub(super) async fn changes(
     manner: &Manner,
 ) -> Result<Vec<Option<IntentId>>, Failure> {
     let mut batch = Batch::new(&shared.row_types);
-    // Positions are given to inserts first, then to updates, then to removals.
+    // Positions are given to inserts first, then to updates, then to removals; by number, so that two batches lock rows in
+    // the same order.
     let mut order: Vec<usize> = (0..lines.len()).collect();
     order.sort_by_key(|index| {
         let change = &lines[*index].change;
-        (change.before.is_some(), change.after.is_none())
+        (change.before.is_some(), change.after.is_none(), change.before.as_ref().map(|before| before.id))
     });
     for (position, index) in (1..).zip(&order) {
         batch.put(position, &lines[*index]);

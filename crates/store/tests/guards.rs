@@ -1,0 +1,152 @@
+//! Effects guarded inside the caller's own transaction: act and record commit together or not at all.
+
+use std::time::{Duration, Instant};
+
+use tokio_postgres::{Client, IsolationLevel, NoTls, Transaction};
+use twicesafe_core::{Policy, Status, Verdict, WaitCause};
+use twicesafe_store::{Applied, Guard, Order, Store};
+
+use crate::conformance::audit;
+use crate::orders::{answered, claim, name, settle};
+use crate::world::{Kind, Place, World};
+
+/// A ledger, and a caller with a connection and a table of its own.
+struct Scene {
+    world: World,
+    guard: Guard,
+    client: Client,
+}
+
+impl Scene {
+    async fn new() -> Self {
+        let world = World::new(Kind::Postgres).await;
+        let guard = world.store.guard().expect("PostgreSQL has one");
+        let client = connect(&world).await;
+        client.batch_execute("CREATE TABLE public.act (key text)").await.unwrap();
+        Self { world, guard, client }
+    }
+
+    async fn acts(&self) -> i64 {
+        let client = connect(&self.world).await;
+        client.query_typed_one("SELECT count(*) FROM public.act", &[]).await.unwrap().get(0)
+    }
+
+    async fn end(self) {
+        drop(self.client);
+        audit(&self.world.store).await;
+        self.world.end().await;
+    }
+}
+
+/// As a caller would connect: with a search path and a lock timeout of its own.
+async fn connect(world: &World) -> Client {
+    let Place::Database(database) = &world.place else { panic!("a ledger in a database") };
+    let (client, connection) = tokio_postgres::connect(&database.url(), NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client.batch_execute("SET search_path = pg_catalog; SET lock_timeout = '7s'").await.unwrap();
+    client
+}
+
+async fn act(transaction: &Transaction<'_>) {
+    transaction.batch_execute("INSERT INTO public.act VALUES ('done')").await.unwrap();
+}
+
+/// Claims, acts and settles in one transaction.
+async fn carry_out(guard: &Guard, transaction: &Transaction<'_>, order: impl Into<Order>) -> Applied {
+    let claimed = guard.claim(transaction, order.into()).await.unwrap();
+    act(transaction).await;
+    guard.settle(transaction, settle(&claimed, answered("once"))).await.unwrap()
+}
+
+async fn claim_outside(store: &Store, key: &str) -> Verdict {
+    store.apply_one(claim(key, &Policy::default()).into()).await.unwrap().verdict
+}
+
+fn waits(verdict: &Verdict) -> bool {
+    matches!(verdict, Verdict::Wait(wait) if wait.cause == WaitCause::Pending)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn act_and_record_commit_together() {
+    let mut scene = Scene::new().await;
+    for isolation in [IsolationLevel::ReadCommitted, IsolationLevel::Serializable] {
+        let key = format!("{isolation:?}");
+        let transaction = scene.client.build_transaction().isolation_level(isolation).start().await.unwrap();
+        carry_out(&scene.guard, &transaction, claim(&key, &Policy::default())).await;
+        let timeout = transaction.query_typed_one("SHOW lock_timeout", &[]).await.unwrap();
+        assert_eq!(timeout.get::<_, &str>(0), "7s", "the caller's settings stay");
+        transaction.commit().await.unwrap();
+        assert!(matches!(claim_outside(&scene.world.store, &key).await, Verdict::Replay(_)));
+    }
+    assert_eq!(scene.acts().await, 2);
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_rolled_back_leaves_neither_act_nor_record() {
+    let mut scene = Scene::new().await;
+    let transaction = scene.client.transaction().await.unwrap();
+    carry_out(&scene.guard, &transaction, claim("a", &Policy::default())).await;
+    transaction.rollback().await.unwrap();
+    assert_eq!(scene.acts().await, 0);
+    assert_eq!(scene.world.store.find(&name("a")).await.unwrap(), None);
+    assert!(matches!(claim_outside(&scene.world.store, "a").await, Verdict::Proceed(_)));
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn others_wait_for_a_guarded_name_and_for_nothing_else() {
+    let mut scene = Scene::new().await;
+    let store = scene.world.store.clone();
+    let transaction = scene.client.transaction().await.unwrap();
+    carry_out(&scene.guard, &transaction, claim("kept", &Policy::default())).await;
+    let orders = ["a", "kept", "b", "c"].map(|key| claim(key, &Policy::default()).into());
+    let verdicts: Vec<Verdict> =
+        store.apply(orders.into()).await.into_iter().map(|applied| applied.unwrap().verdict).collect();
+    assert!(waits(&verdicts[1]), "{:?}", verdicts[1]);
+    for verdict in [&verdicts[0], &verdicts[2], &verdicts[3]] {
+        assert!(matches!(verdict, Verdict::Proceed(_)), "{verdict:?}");
+    }
+    // Once it is known to be kept, it does not hold up others at all.
+    let start = Instant::now();
+    let (kept, other) = tokio::join!(claim_outside(&store, "kept"), claim_outside(&store, "d"));
+    assert!(waits(&kept) && matches!(other, Verdict::Proceed(_)));
+    assert!(start.elapsed() < Duration::from_millis(200), "{:?}", start.elapsed());
+    transaction.commit().await.unwrap();
+    assert!(matches!(claim_outside(&store, "kept").await, Verdict::Replay(_)));
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_second_guard_of_a_name_waits_and_its_transaction_goes_on() {
+    let mut scene = Scene::new().await;
+    let mut other = connect(&scene.world).await;
+    let first = scene.client.transaction().await.unwrap();
+    let claimed = scene.guard.claim(&first, claim("a", &Policy::default()).into()).await.unwrap();
+    let second = other.transaction().await.unwrap();
+    let told = scene.guard.claim(&second, claim("a", &Policy::default()).into()).await.unwrap();
+    assert!(waits(&told.verdict) && told.stored.is_none(), "{:?}", told.verdict);
+    act(&second).await;
+    second.commit().await.unwrap();
+    scene.guard.settle(&first, settle(&claimed, answered("once"))).await.unwrap();
+    first.commit().await.unwrap();
+    let stored = scene.world.store.find(&name("a")).await.unwrap().unwrap();
+    assert_eq!((stored.record.status, scene.acts().await), (Status::Done, 1));
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s15_a_guard_keeps_its_lane_until_it_commits() {
+    let mut scene = Scene::new().await;
+    let policy = Policy::default();
+    let transaction = scene.client.transaction().await.unwrap();
+    let order = claim("first", &policy).in_lane("crm:contact:881", Some(1));
+    carry_out(&scene.guard, &transaction, order).await;
+    let second = || Order::from(claim("second", &policy).in_lane("crm:contact:881", Some(2)));
+    let told = scene.world.store.apply_one(second()).await.unwrap();
+    assert!(matches!(told.verdict, Verdict::Wait(wait) if wait.cause == WaitCause::Lane(None)));
+    transaction.commit().await.unwrap();
+    let told = scene.world.store.apply_one(second()).await.unwrap();
+    assert!(matches!(told.verdict, Verdict::Proceed(_)), "{:?}", told.verdict);
+    scene.end().await;
+}
