@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
-use std::io::{self, Write};
+use std::fs::File;
+use std::io::{self, Seek, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
@@ -11,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use rustix::fs::MemfdFlags;
 use rustix::process::{Pid, Signal};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::process::Command;
@@ -22,6 +24,8 @@ pub(crate) const BECOME_CHILD: &str = "__become-child";
 /// What the shell says on stderr, with a word only its runner knows, when it could not become the command.
 const NOT_STARTED: &str = "twicesafe-not-started";
 
+/// This program, also after its file was replaced by a newer version.
+const THIS_PROGRAM: &str = "/proc/self/exe";
 /// How long one listens for what a killed command may still have said.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
@@ -88,25 +92,28 @@ impl Prepared {
         if let Err(why) = resolve(&self.words[0]) {
             return Ok(Ended::NotStarted(why));
         }
+        let stdin = match self.stdin.as_deref().map(readable).transpose() {
+            Ok(stdin) => stdin.unwrap_or_else(Stdio::inherit),
+            Err(error) => return Ok(Ended::NotStarted(format!("its stdin cannot be made: {error}"))),
+        };
         let word = nonce();
-        let mut command = Command::new(std::env::current_exe()?);
+        let mut command = Command::new(THIS_PROGRAM);
         command.arg(BECOME_CHILD).arg(std::process::id().to_string()).arg(&word).args(&self.words);
-        command.envs(self.environment).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
-        command.stdin(if self.stdin.is_some() { Stdio::piped() } else { Stdio::inherit() });
+        command.envs(self.environment).stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.kill_on_drop(true);
         let (mut child, pid) = {
             let mut children = current.children();
             if children.stopped_by.is_some() {
                 return Ok(Ended::NotStarted("interrupted before it was started".to_owned()));
             }
-            let child = command.spawn()?;
+            let child = match command.spawn() {
+                Ok(child) => child,
+                Err(error) => return Ok(Ended::NotStarted(error.to_string())),
+            };
             let pid = child.id().unwrap_or(0);
             children.pids.insert(pid);
             (child, pid)
         };
-        let feeding = child.stdin.take().zip(self.stdin).map(|(mut pipe, bytes)| {
-            // A command need not read what it is given.
-            tokio::spawn(async move { pipe.write_all(&bytes).await.is_ok() })
-        });
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let marker = format!("{NOT_STARTED} {word}");
         let (shown, its_marker) = (self.shown, marker.clone());
@@ -134,7 +141,6 @@ impl Prepared {
             }
         };
         let ((heard, status), ()) = tokio::join!(ending, started(pid));
-        drop(feeding);
         let (stdout, stderr) = match heard {
             Some((stdout, stderr)) => (stdout?, stderr?),
             None => Default::default(),
@@ -149,6 +155,15 @@ impl Prepared {
             (None, signal) => Ended::Killed(signal.unwrap_or(0)),
         })
     }
+}
+
+/// Something to read that is there as a whole before the command starts. Through a pipe, a command whose runner is killed
+/// would see the end of its input a moment before it dies, and act on half of it.
+fn readable(bytes: &[u8]) -> io::Result<Stdio> {
+    let mut file = File::from(rustix::fs::memfd_create("twicesafe-stdin", MemfdFlags::CLOEXEC)?);
+    file.write_all(bytes)?;
+    file.rewind()?;
+    Ok(file.into())
 }
 
 /// Keeps what comes, and shows it as it comes. A watcher that is slow holds the command up, and not this process: the

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::run::world::{Running, World, eventually, on_every_store, said, said_to};
+use crate::run::world::{ACTS_THEN_WAITS, Running, World, eventually, lives, on_every_store, said, said_to};
 
 /// Notes the line it is given.
 const NOTE: &str = "read -r line; printf '%s\\n' \"$line\" >> effects";
@@ -32,6 +32,8 @@ on_every_store! {
     people_see_what_the_commands_say_and_a_summary
     a_slow_writer_holds_nothing_up
     a_batch_that_is_interrupted_starts_no_further_line
+    a_command_whose_runner_is_killed_never_sees_half_of_its_line
+    a_batch_goes_on_while_the_program_is_replaced
 }
 
 fn s42_a_batch_killed_in_the_middle_is_resumed_and_each_line_happens_once(world: &World) {
@@ -189,4 +191,38 @@ fn a_batch_that_is_interrupted_starts_no_further_line(world: &World) {
     assert!(begun <= 4, "{begun} lines were begun");
     std::thread::sleep(std::time::Duration::from_millis(1500));
     assert_eq!(world.effects(), begun);
+}
+
+fn a_command_whose_runner_is_killed_never_sees_half_of_its_line(world: &World) {
+    // More than a pipe holds, so that it could not be handed over at once.
+    let item = "x".repeat(200_000);
+    let script = "echo $$ > pid.new; mv pid.new pid; read -r line; echo ${#line} >> effects";
+    for number in 0..10 {
+        let line = format!("{{\"id\":\"order:{number}\",\"item\":\"{item}\"}}\n");
+        world.write("orders.jsonl", &line);
+        let _ = std::fs::remove_file(world.file("pid"));
+        let runner = Running::start(each(world, "orders.jsonl", &[], script));
+        let child = world.child();
+        runner.signal(Signal::KILL);
+        runner.said();
+        eventually("the child dies with its runner", || !lives(child));
+        let whole = (line.len() - 1).to_string();
+        assert!(world.lines("effects").iter().all(|seen| *seen == whole), "{:?}", world.lines("effects"));
+    }
+}
+
+fn a_batch_goes_on_while_the_program_is_replaced(world: &World) {
+    let copy = world.file("twicesafe");
+    std::fs::copy(env!("CARGO_BIN_EXE_twicesafe"), &copy).unwrap();
+    world.write("orders.jsonl", &orders(0..2));
+    let mut command = world.program(&copy);
+    command.args(["run", "--scope", "shop/mail.send", "--each", "orders.jsonl", "--key-field", "id"]);
+    command.args(["--parallel", "1", "--", "sh", "-c", ACTS_THEN_WAITS]);
+    let runner = Running::start(command);
+    world.child();
+    world.write("second", "");
+    std::fs::remove_file(&copy).unwrap();
+    world.open_gate();
+    runner.said().check(0, &["2 lines: 2 done now"]);
+    assert_eq!(world.effects(), 2);
 }
