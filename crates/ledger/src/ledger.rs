@@ -14,6 +14,7 @@ use crate::attempt::{Attempt, Permit};
 use crate::error::Error;
 use crate::heartbeat::Heartbeat;
 use crate::intent::{Input, Intent, REQUEST_BYTES_MAX};
+use crate::remote::Beliefs;
 use crate::suspicion::Suspicion;
 
 /// How long a report is tried to be stored when the store is away. What is known is worth some patience: without it
@@ -23,15 +24,24 @@ const SETTLE_PAUSE: Duration = Duration::from_millis(200);
 /// Alarms kept for a listener that is slow.
 const ALARMS_MAX: usize = 1024;
 
-/// A ledger of side effects. Cheap to clone.
+/// How often one looks whether a lane has become free.
+pub(crate) const LANE_PAUSE: Duration = Duration::from_millis(50);
+/// Changes kept for a listener that is slow.
+const CHANGES_MAX: usize = 4096;
+
+/// A ledger of side effects, as used by somebody. Cheap to clone.
 #[derive(Clone)]
-pub struct Ledger(Arc<Inner>);
+pub struct Ledger {
+    inner: Arc<Inner>,
+    actor: Actor,
+}
 
 struct Inner {
     store: Store,
-    actor: Actor,
     alarms: broadcast::Sender<Alarm>,
+    changes: broadcast::Sender<Arc<Stored>>,
     suspicion: Suspicion,
+    beliefs: Beliefs,
 }
 
 /// How a ledger is opened.
@@ -147,22 +157,37 @@ impl Ledger {
     /// The ledger in a store that is open already.
     pub fn on(store: Store, actor: Actor) -> Self {
         let (alarms, _) = broadcast::channel(ALARMS_MAX);
-        Self(Arc::new(Inner { store, actor, alarms, suspicion: Suspicion::default() }))
+        let (changes, _) = broadcast::channel(CHANGES_MAX);
+        let (suspicion, beliefs) = Default::default();
+        Self { inner: Arc::new(Inner { store, alarms, changes, suspicion, beliefs }), actor }
     }
 
     /// Its store: queries, and commands for those who know what they do.
     pub fn store(&self) -> &Store {
-        &self.0.store
+        &self.inner.store
     }
 
     /// Who acts.
     pub fn actor(&self) -> &Actor {
-        &self.0.actor
+        &self.actor
+    }
+
+    pub(crate) fn with_actor(&self, actor: Actor) -> Self {
+        Self { inner: self.inner.clone(), actor }
+    }
+
+    pub(crate) fn beliefs(&self) -> &Beliefs {
+        &self.inner.beliefs
+    }
+
+    /// What becomes of intents by commands of this process, from now on.
+    pub fn changes(&self) -> broadcast::Receiver<Arc<Stored>> {
+        self.inner.changes.subscribe()
     }
 
     /// What owners should be told, from now on.
     pub fn alarms(&self) -> broadcast::Receiver<Alarm> {
-        self.0.alarms.subscribe()
+        self.inner.alarms.subscribe()
     }
 
     /// Claims an intent: leave to act, or what came of it. Does not wait.
@@ -178,9 +203,20 @@ impl Ledger {
     /// Claims with a command id of the caller's, which makes the claim itself safe to repeat (S12).
     pub async fn claim_with(&self, intent: &Intent, id: CommandId, grant: Grant) -> Result<Claimed, Error> {
         let started = Instant::now();
-        let mut order = Order::named(intent.name.clone(), self.claim_command(intent, id, grant)?);
-        let mut applied = self.apply(order.clone()).await?;
+        let applied = self.claim_applied(intent, id, grant).await?;
+        self.claimed(intent, started, applied)
+    }
+
+    pub(crate) async fn claim_applied(
+        &self,
+        intent: &Intent,
+        id: CommandId,
+        grant: Grant,
+    ) -> Result<Applied, Error> {
+        let order = Order::named(intent.name.clone(), self.claim_command(intent, id, grant)?);
+        let mut applied = self.apply(order).await?;
         if let Verdict::Recompute(recipe) = &applied.verdict {
+            let mut order = Order::named(intent.name.clone(), self.claim_command(intent, id, grant)?);
             let again = intent.input.fingerprint(Some(recipe));
             let fingerprint = again.ok_or_else(|| Error::Recipe(recipe.as_str().to_owned()))?;
             if let Action::Claim(claim) = &mut order.command.action {
@@ -189,7 +225,7 @@ impl Ledger {
             applied = self.apply(order).await?;
         }
         self.tell_notices(intent, &applied);
-        self.claimed(intent, started, applied)
+        Ok(applied)
     }
 
     pub(crate) fn claim_command(
@@ -217,11 +253,11 @@ impl Ledger {
             holder: intent.holder.clone(),
             grant,
         };
-        Ok(Command { id, actor: self.0.actor.clone(), action: Action::Claim(Box::new(claim)) })
+        Ok(Command { id, actor: self.actor.clone(), action: Action::Claim(Box::new(claim)) })
     }
 
     fn tell_notices(&self, intent: &Intent, applied: &Applied) {
-        let caller = &self.0.actor;
+        let caller = &self.actor;
         let key = intent.name.key.suspicion();
         for notice in &applied.notices {
             match notice {
@@ -239,7 +275,7 @@ impl Ledger {
             applied.stored.as_ref().and_then(|stored| stored.record.fingerprint.as_ref()),
         ) {
             let empty = matches!(&intent.input, Input::Bytes(_, bytes) if bytes.is_empty());
-            if self.0.suspicion.notice(&intent.name, fingerprint, empty) {
+            if self.inner.suspicion.notice(&intent.name, fingerprint, empty) {
                 tracing::warn!(code = "TS0007", %caller, scope = %intent.name.scope, "the same input came under another key within the hour");
             }
         }
@@ -324,8 +360,8 @@ impl Ledger {
 
     /// What is believed of an intent. Decides first what time alone has decided (S24).
     pub async fn look(&self, name: &Name) -> Result<Option<Arc<Stored>>, Error> {
-        let Some(stored) = self.0.store.find(name).await? else { return Ok(None) };
-        if stored.record.wake_at() > self.0.store.now().await? {
+        let Some(stored) = self.inner.store.find(name).await? else { return Ok(None) };
+        if stored.record.wake_at() > self.inner.store.now().await? {
             return Ok(Some(Arc::new(stored)));
         }
         let command = Command { id: new_command_id(), actor: Actor::sweep(), action: Action::Expire };
@@ -336,27 +372,31 @@ impl Ledger {
     /// Everything about one intent, with its journal.
     pub async fn dossier(&self, name: &Name) -> Result<Option<Dossier>, Error> {
         self.look(name).await?;
-        Ok(self.0.store.dossier(name).await?)
+        Ok(self.inner.store.dossier(name).await?)
     }
 
     pub(crate) fn command(&self, action: Action) -> Command {
-        Command { id: new_command_id(), actor: self.0.actor.clone(), action }
+        Command { id: new_command_id(), actor: self.actor.clone(), action }
     }
 
     /// Applies a command, and passes on what owners should be told.
     pub(crate) async fn apply(&self, order: Order) -> Result<Applied, Error> {
-        let applied = self.0.store.apply_one(order).await?;
+        let applied = self.inner.store.apply_one(order).await?;
         self.raise(&applied);
         Ok(applied)
     }
 
     pub(crate) fn raise(&self, applied: &Applied) {
         let Some(stored) = &applied.stored else { return };
+        if applied.changed && self.inner.changes.receiver_count() > 0 {
+            // Whoever listened may be gone by now.
+            let _ = self.inner.changes.send(stored.clone());
+        }
         for alert in &applied.alerts {
             tracing::warn!(intent = %stored.id, ?alert, "somebody should look");
             let alarm = Alarm { intent: stored.id, name: stored.record.name.clone(), alert: alert.clone() };
             // Nobody may be listening.
-            let _ = self.0.alarms.send(alarm);
+            let _ = self.inner.alarms.send(alarm);
         }
     }
 }

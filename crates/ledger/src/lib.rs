@@ -56,6 +56,7 @@ mod heartbeat;
 mod intent;
 mod ledger;
 mod people;
+mod remote;
 mod run;
 mod suspicion;
 mod sweep;
@@ -67,18 +68,20 @@ pub use error::Error;
 pub use intent::{Intent, REQUEST_BYTES_MAX};
 pub use ledger::{Alarm, Claimed, Given, Ledger, Open};
 pub use people::Adoption;
+pub use remote::Held;
 pub use run::ANSWER_BYTES_MAX;
 pub use sweep::{Sweeps, Swept};
 pub use transaction::TransactionError;
 pub use trouble::Trouble;
 pub use twicesafe_core::{
     Actor, Alert, Answer, ApprovalRule, Backoff, Body, Code, CommandId, ExternalId, Fence, Finding,
-    Fingerprint, Grant, InvalidName, InvalidPolicy, Key, KeyPart, Lookup, Name, Noted, Notice, OnMismatch,
-    OnReview, Outcome, Policy, Recipe, Record, Recovery, Refusal, Resolution, Scope, Source, Status,
-    Timestamp, VersionMeans, compensation_key, destination_key,
+    Fingerprint, Grant, IntentId, InvalidName, InvalidPolicy, Key, KeyPart, Lookup, Name, Noted, Notice,
+    OnMismatch, OnReview, Outcome, PermitKind, Policy, Recipe, Record, Recovery, Refusal, Replay, Report,
+    Resolution, Scope, Source, Status, Timestamp, Verdict, VersionMeans, Wait, WaitCause, compensation_key,
+    destination_key, journal,
 };
 pub use twicesafe_store::{
-    Address, BadLine, Clock, Count, Cursor, Dossier, EarlierAnswer, Export, Exported, FORMAT_VERSION, Facts,
-    Filter, Header, Import, JournalFault, JournalRow, LaneState, Line, LineCodec, ManualClock, Page,
-    Statistics, Store, StoreError, Stored, SystemClock, Totals,
+    Address, Applied, BadLine, Clock, Count, Cursor, Dossier, EarlierAnswer, Export, Exported,
+    FORMAT_VERSION, Facts, Filter, Header, Import, JournalFault, JournalRow, LaneState, Line, LineCodec,
+    ManualClock, Page, Statistics, Store, StoreError, Stored, SystemClock, Totals,
 };

@@ -35,6 +35,7 @@ struct State {
     lanes: HashMap<String, (Option<IntentId>, Option<i64>)>,
     waiting: BTreeSet<(String, i64, IntentId, Timestamp)>,
     tally: Tally,
+    notes: BTreeMap<(String, String), String>,
 }
 
 impl Memory {
@@ -238,6 +239,24 @@ impl Memory {
             .filter(|(hour, _, _)| wanted(hour))
             .map(|(_, name, n)| (name.to_owned(), n))
             .collect()
+    }
+
+    pub(crate) fn notes(&self, kind: &str) -> Vec<(String, String)> {
+        let state = self.state();
+        let of_kind = state.notes.iter().filter(|((of, _), _)| of == kind);
+        of_kind.map(|((_, name), value)| (name.clone(), value.clone())).collect()
+    }
+
+    pub(crate) fn put_note(&self, kind: &str, name: &str, value: Option<&str>) {
+        let about = (kind.to_owned(), name.to_owned());
+        match value {
+            Some(value) => drop(self.state().notes.insert(about, value.to_owned())),
+            None => drop(self.state().notes.remove(&about)),
+        }
+    }
+
+    pub(crate) fn key(&self) -> [u8; 32] {
+        self.hasher.key()
     }
 
     pub(crate) fn recovering_since(&self) -> Option<Timestamp> {

@@ -83,13 +83,15 @@ pub struct Applied {
     pub notices: Vec<Notice>,
     /// When, in ledger time.
     pub at: Timestamp,
+    /// Whether anything was written.
+    pub changed: bool,
 }
 
 impl Applied {
     /// What is said of an intent that is not there, or not there any more.
     fn nobody(at: Timestamp) -> Self {
         let verdict = Verdict::Refuse(Refusal::NoSuchIntent);
-        Self { verdict, stored: None, alerts: Vec::new(), notices: Vec::new(), at }
+        Self { verdict, stored: None, alerts: Vec::new(), notices: Vec::new(), at, changed: false }
     }
 }
 
@@ -138,10 +140,10 @@ pub(crate) fn plan(
     let record = found.map(|stored| &stored.record);
     let Transition { after, lane, entries, alerts, notices, verdict } =
         decide(record, lane, &order.command, moment);
-    let applied = |stored| Applied { verdict, stored, alerts, notices, at: moment.now };
+    let applied = |stored, changed| Applied { verdict, stored, alerts, notices, at: moment.now, changed };
     let after = match after {
         // A lane can change hands only through a record that changes.
-        After::Unchanged => return Planned { change: None, applied: applied(found.cloned()) },
+        After::Unchanged => return Planned { change: None, applied: applied(found.cloned(), false) },
         After::Write(record) => Some(*record),
         After::Remove => None,
     };
@@ -188,7 +190,7 @@ pub(crate) fn plan(
     let request =
         claim.filter(|_| stored.as_ref().is_some_and(new_generation)).and_then(|claim| claim.request.clone());
     let change = Change { before: found.cloned(), after: stored.clone(), journal, lane, request };
-    Planned { change: Some(change), applied: applied(stored) }
+    Planned { change: Some(change), applied: applied(stored, true) }
 }
 
 /// A line of the agenda: everything that is not simply done has one.

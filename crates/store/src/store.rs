@@ -301,6 +301,35 @@ impl Store {
         }
     }
 
+    /// What a door keeps under that kind beside intents: names and values, in the order of names.
+    pub async fn notes(&self, kind: &str) -> Result<Vec<(String, String)>, StoreError> {
+        match &self.0.backend {
+            Backend::Memory(memory) => Ok(memory.notes(kind)),
+            Backend::Sqlite(sqlite) => sqlite.readers.notes(kind),
+            Backend::Postgres(postgres) => postgres.notes(kind).await,
+        }
+    }
+
+    /// Keeps a note, in place of the one with that name; without a value there is none any more.
+    pub async fn put_note(&self, kind: &str, name: &str, value: Option<&str>) -> Result<(), StoreError> {
+        match &self.0.backend {
+            Backend::Memory(memory) => memory.put_note(kind, name, value),
+            Backend::Sqlite(sqlite) => sqlite.put_note(kind, name, value).await?,
+            Backend::Postgres(postgres) => postgres.put_note(kind, name, value).await?,
+        }
+        Ok(())
+    }
+
+    /// A key for a purpose, the same for everybody who has opened this ledger.
+    pub fn derived_key(&self, purpose: &str) -> [u8; 32] {
+        let key = match &self.0.backend {
+            Backend::Memory(memory) => memory.key(),
+            Backend::Sqlite(sqlite) => sqlite.key(),
+            Backend::Postgres(postgres) => postgres.key(),
+        };
+        blake3::derive_key(purpose, &key)
+    }
+
     /// Marks the ledger as having lost its tail since then, or ends that (S43).
     pub async fn recover_since(&self, since: Option<Timestamp>) -> Result<(), StoreError> {
         match &self.0.backend {

@@ -9,6 +9,14 @@ CREATE TABLE ledger (
     recovering_since bigint                     -- set while a lost tail is being made up for
 );
 
+-- What doors keep beside intents: tokens (their hashes), what is paused. Few, small, read whole.
+CREATE TABLE note (
+    kind            text COLLATE "C" NOT NULL,
+    name            text COLLATE "C" NOT NULL,
+    value           text NOT NULL,              -- JSON
+    PRIMARY KEY (kind, name)
+);
+
 -- Numbers are never reused.
 CREATE SEQUENCE intent_number;
 

@@ -10,6 +10,14 @@ CREATE TABLE ledger (
     recovering_since INTEGER                    -- set while a lost tail is being made up for
 );
 
+-- What doors keep beside intents: tokens (their hashes), what is paused. Few, small, read whole.
+CREATE TABLE note (
+    kind            TEXT NOT NULL,
+    name            TEXT NOT NULL,
+    value           TEXT NOT NULL,              -- JSON
+    PRIMARY KEY (kind, name)
+) WITHOUT ROWID;
+
 -- One row an intent. A settle touches only the newest pages: answers are elsewhere, and no index covers what it changes.
 CREATE TABLE intent (
     id              INTEGER PRIMARY KEY,

@@ -92,7 +92,7 @@ pub(super) async fn transaction(
 pub(super) fn told_to_wait(shared: &Shared, now: Timestamp, cause: WaitCause) -> Applied {
     let verdict = Verdict::Wait(Wait { until: now + LOCKED_FOR, cause });
     shared.count(now, &verdict);
-    Applied { verdict, stored: None, alerts: Vec::new(), notices: Vec::new(), at: now }
+    Applied { verdict, stored: None, alerts: Vec::new(), notices: Vec::new(), at: now, changed: false }
 }
 
 /// Names of claims that somebody's own transaction keeps (see `guard`). Ours share names, and order themselves by rows.

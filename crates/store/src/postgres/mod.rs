@@ -25,7 +25,7 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio_postgres::Client;
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
 use twicesafe_core::{Action, IntentId, Name, Policy, Status, Timestamp, Verdict};
 
 use crate::clock::Reading;
@@ -284,6 +284,36 @@ impl Postgres {
                    SELECT hour, name, 0, sum(n) FROM folded GROUP BY hour, name ORDER BY hour, name
                    ON CONFLICT (hour, name, slot) DO UPDATE SET n = t.n + excluded.n";
         self.readers.rows(sql, &[]).await.map(drop)
+    }
+
+    pub(crate) async fn notes(&self, kind: &str) -> Result<Vec<(String, String)>, StoreError> {
+        let sql = "SELECT name, value FROM @note WHERE kind = $1 ORDER BY name";
+        let rows = self.readers.rows(sql, &[(&kind, Type::TEXT)]).await?;
+        rows.iter().map(|row| Ok((columns::get(row, 0)?, columns::get(row, 1)?))).collect()
+    }
+
+    pub(crate) async fn put_note(
+        &self,
+        kind: &str,
+        name: &str,
+        value: Option<&str>,
+    ) -> Result<(), StoreError> {
+        let about: [(&(dyn ToSql + Sync), Type); 2] = [(&kind, Type::TEXT), (&name, Type::TEXT)];
+        let rows = match &value {
+            Some(value) => {
+                let sql = "INSERT INTO @note (kind, name, value) VALUES ($1, $2, $3)
+                           ON CONFLICT (kind, name) DO UPDATE SET value = excluded.value";
+                let [kind, name] = about;
+                self.readers.rows(sql, &[kind, name, (value, Type::TEXT)]).await
+            }
+            None => self.readers.rows("DELETE FROM @note WHERE kind = $1 AND name = $2", &about).await,
+        };
+        rows.map(drop)
+    }
+
+    /// A key that everybody who opens this ledger can derive.
+    pub(crate) fn key(&self) -> [u8; 32] {
+        self.shared.hasher.key()
     }
 
     pub(crate) async fn recover_since(&self, since: Option<Timestamp>) -> Result<(), StoreError> {

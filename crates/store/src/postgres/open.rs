@@ -14,7 +14,7 @@ pub(super) const MIGRATIONS: &[&str] = &[include_str!("../../migrations/postgres
 /// Keeps processes that start at once from migrating at once. "TwSf" and a number.
 pub(super) const MIGRATION_LOCK: i64 = 0x5477_5366_0000_0001;
 /// Our tables, to tell an empty place from somebody else's.
-const TABLES: [&str; 10] = [
+const TABLES: [&str; 11] = [
     "ledger",
     "intent",
     "answer",
@@ -23,6 +23,7 @@ const TABLES: [&str; 10] = [
     "agenda",
     "lane",
     "lane_waiting",
+    "note",
     "journal",
     "tally",
 ];

@@ -162,6 +162,30 @@ impl Sqlite {
         .await
     }
 
+    pub(crate) async fn put_note(
+        &self,
+        kind: &str,
+        name: &str,
+        value: Option<&str>,
+    ) -> Result<(), StoreError> {
+        let (kind, name, value) = (kind.to_owned(), name.to_owned(), value.map(str::to_owned));
+        self.run(move |connection| {
+            open::ran(match &value {
+                Some(value) => open::prepared(connection, "INSERT OR REPLACE INTO note VALUES (?1, ?2, ?3)")?
+                    .execute((&kind, &name, value)),
+                None => open::prepared(connection, "DELETE FROM note WHERE kind = ?1 AND name = ?2")?
+                    .execute((&kind, &name)),
+            })
+            .map(drop)
+        })
+        .await
+    }
+
+    /// A key that everybody who opens this ledger can derive.
+    pub(crate) fn key(&self) -> [u8; 32] {
+        self.shared.hasher.key()
+    }
+
     /// Looks again later at an intent that could not be purged now.
     pub(crate) async fn keep_until(&self, until: Vec<(IntentId, Timestamp)>) -> Result<(), StoreError> {
         self.run(move |connection| {

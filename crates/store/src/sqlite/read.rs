@@ -219,6 +219,14 @@ impl Readers {
         all(statement, (from_hour, to_hour), |row| Ok((get(row, 0)?, get(row, 1)?)))
     }
 
+    pub(crate) fn notes(&self, kind: &str) -> Result<Vec<(String, String)>, StoreError> {
+        let connection = self.connection()?;
+        let mut statement =
+            prepared(&connection, "SELECT name, value FROM note WHERE kind = ?1 ORDER BY name")?;
+        let rows = ran(statement.query_map([kind], |row| Ok((row.get(0)?, row.get(1)?))))?;
+        ran(rows.collect())
+    }
+
     pub(crate) fn recovering_since(&self) -> Result<Option<Timestamp>, StoreError> {
         let connection = self.connection()?;
         let mut statement = prepared(&connection, "SELECT recovering_since FROM ledger")?;

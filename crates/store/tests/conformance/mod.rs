@@ -15,6 +15,7 @@ mod keeping;
 mod lanes;
 mod lists;
 mod names;
+mod notes;
 mod people;
 mod records;
 mod recovery;
@@ -78,6 +79,10 @@ macro_rules! stores_with_tables {
 }
 
 every_store! {
+    notes {
+        notes_are_kept_by_kind_and_name
+        keys_for_a_purpose_are_the_same_for_everybody
+    }
     names {
         s3_names_of_any_characters_survive
         s3_names_that_differ_a_little_are_different_intents

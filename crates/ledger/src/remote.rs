@@ -1,0 +1,173 @@
+//! Permits held at the other end of a wire: whoever has one renews and settles it by number, and may do so at another
+//! process than the one that gave it. Nothing here beats for anybody; who does not say that it is alive, lapses.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use twicesafe_core::{
+    Action, Actor, Ask, Command, CommandId, Fence, Grant, IntentId, Name, Renew, Report, Settle, Verdict,
+    WaitCause,
+};
+use twicesafe_store::{Applied, Order, Stored};
+
+use crate::error::Error;
+use crate::intent::Intent;
+use crate::ledger::{LANE_PAUSE, Ledger};
+
+/// Most intents whose record is remembered between claim and settle. What is not remembered is read.
+const BELIEFS_MAX: usize = 16_384;
+/// Shortest pause before asking again for what is not due.
+const PAUSE_MIN: Duration = Duration::from_millis(1);
+
+/// Which permit somebody says to hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// Of which intent.
+    pub intent: IntentId,
+    /// Which one.
+    pub fence: Fence,
+}
+
+impl Ledger {
+    /// Claims for somebody who acts elsewhere. Waits up to `wait` for another's answer, a lane or a due time (S8). The same
+    /// command again gets the same permit (S12).
+    pub async fn claim_remotely(
+        &self,
+        intent: &Intent,
+        id: CommandId,
+        wait: Duration,
+    ) -> Result<Applied, Error> {
+        let started = Instant::now();
+        loop {
+            let applied = self.claim_applied(intent, id, Grant::Permit).await?;
+            self.remember(&applied);
+            let Verdict::Wait(told) = &applied.verdict else { return Ok(applied) };
+            let left = wait.saturating_sub(started.elapsed());
+            if left.is_zero() {
+                return Ok(applied);
+            }
+            let pause = match told.cause {
+                WaitCause::Lane(_) => LANE_PAUSE,
+                // Whoever waits may be the one who can ask.
+                WaitCause::LookupDue => return Ok(applied),
+                _ => told.until.since(applied.at).max(PAUSE_MIN),
+            };
+            let pause = tokio::time::sleep(pause.min(left));
+            match &applied.stored {
+                Some(stored) => {
+                    let (id, version) = (stored.id, stored.version);
+                    // Many wait at once: what was read must not be kept for each of them.
+                    drop(applied);
+                    tokio::select! {
+                        () = self.store().changed(id, version) => {}
+                        () = pause => {}
+                    }
+                }
+                None => pause.await,
+            }
+        }
+    }
+
+    /// Extends a permit's lease.
+    pub async fn renew_remotely(&self, held: Held, id: CommandId) -> Result<Applied, Error> {
+        self.apply_remotely(held.intent, id, Action::Renew(Renew { fence: held.fence, holder: None })).await
+    }
+
+    /// Asks for leave to look up whether an intent in doubt happened.
+    pub async fn ask_remotely(&self, intent: IntentId, id: CommandId) -> Result<Applied, Error> {
+        self.apply_remotely(intent, id, Action::Ask(Ask)).await
+    }
+
+    /// Says what came of a permit. The same again is no news; something else is refused (S12).
+    pub async fn settle_remotely(
+        &self,
+        held: Held,
+        generation: u32,
+        report: Report,
+        id: CommandId,
+    ) -> Result<Applied, Error> {
+        let settle = Settle { fence: held.fence, generation, report };
+        self.apply_remotely(held.intent, id, Action::Settle(settle)).await
+    }
+
+    /// What is believed of an intent, from memory where it was claimed here.
+    pub async fn believed(&self, intent: IntentId) -> Result<Option<Arc<Stored>>, Error> {
+        if let Some(stored) = self.beliefs().of(intent) {
+            return Ok(Some(stored));
+        }
+        Ok(self.store().find_id(intent).await?.map(Arc::new))
+    }
+
+    async fn apply_remotely(
+        &self,
+        intent: IntentId,
+        id: CommandId,
+        action: Action,
+    ) -> Result<Applied, Error> {
+        let command = Command { id, actor: self.actor().clone(), action };
+        let order = match self.beliefs().of(intent) {
+            Some(believed) => Order::believing(believed, command),
+            None => Order::numbered(intent, command),
+        };
+        let applied = self.apply(order).await?;
+        self.remember(&applied);
+        Ok(applied)
+    }
+
+    fn remember(&self, applied: &Applied) {
+        if let Some(stored) = &applied.stored {
+            match stored.record.attempt.is_some() {
+                true => self.beliefs().remember(stored),
+                false => self.beliefs().drop(stored.id),
+            }
+        }
+    }
+}
+
+/// What was last heard of intents with a permit out.
+#[derive(Default)]
+pub(crate) struct Beliefs(Mutex<Remembered>);
+
+#[derive(Default)]
+struct Remembered {
+    stored: HashMap<IntentId, Arc<Stored>>,
+    /// Oldest first; may name what is gone.
+    order: VecDeque<IntentId>,
+}
+
+impl Beliefs {
+    fn of(&self, id: IntentId) -> Option<Arc<Stored>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).stored.get(&id).cloned()
+    }
+
+    fn drop(&self, id: IntentId) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).stored.remove(&id);
+    }
+
+    fn remember(&self, stored: &Arc<Stored>) {
+        let mut remembered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if remembered.stored.insert(stored.id, stored.clone()).is_none() {
+            remembered.order.push_back(stored.id);
+        }
+        while remembered.order.len() > BELIEFS_MAX {
+            if let Some(oldest) = remembered.order.pop_front() {
+                remembered.stored.remove(&oldest);
+            }
+        }
+    }
+}
+
+/// The same ledger for somebody else: what is commanded through it is theirs.
+impl Ledger {
+    /// The ledger as used by `actor`.
+    #[must_use]
+    pub fn acting_as(&self, actor: &Actor) -> Self {
+        self.with_actor(actor.clone())
+    }
+
+    /// The name of an intent, if it is known and was not forgotten.
+    pub async fn name_of(&self, intent: IntentId) -> Result<Option<Name>, Error> {
+        Ok(self.believed(intent).await?.and_then(|stored| stored.record.name.clone()))
+    }
+}
