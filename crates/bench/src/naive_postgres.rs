@@ -1,8 +1,10 @@
 //! PostgreSQL: our store against what people write by hand, on the same server.
 
-use std::sync::Arc;
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_postgres::{Client, NoTls, Statement};
 use twicesafe_core::Policy;
 use twicesafe_store::{Address, Options};
@@ -14,11 +16,79 @@ use crate::subject::{ANSWER_BYTES, Guarded, SCOPE};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// INSERT ON CONFLICT, then UPDATE, prepared, a connection a caller: no fingerprint, no fence, no journal.
+/// INSERT ON CONFLICT, then UPDATE, prepared: no fingerprint, no fence, no journal. Connections come from a pool, as they do
+/// where people write this: each belongs to one caller for the time of a statement, so statements of two callers are never
+/// under way on one connection.
 #[derive(Clone)]
 struct Naive {
-    connections: Arc<Vec<(Client, Statement, Statement, Statement)>>,
+    pool: Arc<Pool>,
     prefix: Arc<str>,
+}
+
+struct Pool {
+    free: Mutex<Vec<Connection>>,
+    /// As many as there are free connections.
+    left: Semaphore,
+}
+
+struct Connection {
+    client: Client,
+    claim: Statement,
+    settle: Statement,
+    look: Statement,
+}
+
+/// A connection, while it belongs to a caller.
+struct Lent<'a> {
+    pool: &'a Pool,
+    connection: Option<Connection>,
+    _one_less: SemaphorePermit<'a>,
+}
+
+impl Pool {
+    async fn connection(&self) -> Result<Lent<'_>, Failure> {
+        let one_less = self.left.acquire().await?;
+        let connection = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        Ok(Lent { pool: self, connection, _one_less: one_less })
+    }
+}
+
+impl Deref for Lent<'_> {
+    type Target = Connection;
+
+    fn deref(&self) -> &Connection {
+        self.connection.as_ref().expect("there is a free connection for each permit")
+    }
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        self.pool.free.lock().unwrap_or_else(PoisonError::into_inner).extend(self.connection.take());
+    }
+}
+
+impl Connection {
+    async fn open(url: &str) -> Result<Self, tokio_postgres::Error> {
+        let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
+        tokio::spawn(connection);
+        client
+            .batch_execute(
+                "CREATE TABLE IF NOT EXISTS naive (scope text, key text, fingerprint text, status smallint,
+                 lease timestamptz, done timestamptz, answer text, PRIMARY KEY (scope, key))",
+            )
+            .await?;
+        let claim = client
+            .prepare(
+                "INSERT INTO naive (scope, key, fingerprint, status, lease)
+                 VALUES ($1, $2, 'f', 0, now() + interval '60 s') ON CONFLICT DO NOTHING",
+            )
+            .await?;
+        let settle = client
+            .prepare("UPDATE naive SET status = 1, answer = $3, done = now() WHERE scope = $1 AND key = $2")
+            .await?;
+        let look = client.prepare("SELECT answer FROM naive WHERE scope = $1 AND key = $2").await?;
+        Ok(Self { client, claim, settle, look })
+    }
 }
 
 impl Naive {
@@ -27,44 +97,25 @@ impl Naive {
         connections: usize,
         prefix: &str,
     ) -> Result<Self, Box<dyn std::error::Error>> {
-        let mut open = Vec::new();
+        let mut free = Vec::new();
         for _ in 0..connections {
-            let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
-            tokio::spawn(connection);
-            if open.is_empty() {
-                client
-                    .batch_execute(
-                        "CREATE TABLE IF NOT EXISTS naive (scope text, key text, fingerprint text, status smallint,
-                         lease timestamptz, done timestamptz, answer text, PRIMARY KEY (scope, key))",
-                    )
-                    .await?;
-            }
-            let claim = client
-                .prepare(
-                    "INSERT INTO naive (scope, key, fingerprint, status, lease)
-                     VALUES ($1, $2, 'f', 0, now() + interval '60 s') ON CONFLICT DO NOTHING",
-                )
-                .await?;
-            let settle = client
-                .prepare(
-                    "UPDATE naive SET status = 1, answer = $3, done = now() WHERE scope = $1 AND key = $2",
-                )
-                .await?;
-            let look = client.prepare("SELECT answer FROM naive WHERE scope = $1 AND key = $2").await?;
-            open.push((client, claim, settle, look));
+            free.push(Connection::open(url).await?);
         }
-        Ok(Self { connections: Arc::new(open), prefix: prefix.into() })
+        let left = Semaphore::new(connections);
+        Ok(Self { pool: Arc::new(Pool { free: Mutex::new(free), left }), prefix: prefix.into() })
     }
 }
 
 impl Subject for Naive {
     async fn effect(&self, key: Key, took: &mut Vec<Duration>) -> Result<(), Failure> {
-        let (client, claim, settle, look) = &self.connections[key.caller % self.connections.len()];
         let key = format!("{}{}", self.prefix, key.text());
         let started = Instant::now();
-        let fresh = client.execute(claim, &[&SCOPE, &key]).await? == 1;
+        let lent = self.pool.connection().await?;
+        let fresh = lent.client.execute(&lent.claim, &[&SCOPE, &key]).await? == 1;
+        drop(lent);
         if !fresh {
-            let answer: Option<String> = client.query_one(look, &[&SCOPE, &key]).await?.get(0);
+            let lent = self.pool.connection().await?;
+            let answer: Option<String> = lent.client.query_one(&lent.look, &[&SCOPE, &key]).await?.get(0);
             took.push(started.elapsed());
             assert!(
                 answer.is_some_and(|answer| answer.len() == ANSWER_BYTES),
@@ -74,7 +125,8 @@ impl Subject for Naive {
         }
         took.push(started.elapsed());
         let started = Instant::now();
-        client.execute(settle, &[&SCOPE, &key, &"r".repeat(ANSWER_BYTES)]).await?;
+        let lent = self.pool.connection().await?;
+        lent.client.execute(&lent.settle, &[&SCOPE, &key, &"r".repeat(ANSWER_BYTES)]).await?;
         took.push(started.elapsed());
         Ok(())
     }
