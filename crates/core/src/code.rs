@@ -69,6 +69,21 @@ codes! {
     "0052" LedgerNotEmpty "Only an empty ledger takes an import."
     "0060" CommandNotStarted "The command could not be started."
     "0061" BadInputFile "A file does not have the form it should have."
+    "0070" BadRequest "The request is not understood."
+    "0071" NoSuchPage "There is nothing at this address, or not for this method."
+    "0072" TokenMissing "A token is needed."
+    "0073" TokenRefused "The token is not known, has expired or was revoked."
+    "0074" NotAllowed "The token does not give this right here."
+    "0075" OtherSite "A page of another site, or another host name, sent this."
+    "0076" LinkInvalid "The link is not valid, or not any more."
+    "0077" TooSlow "The request took too long to arrive."
+    "0080" ConfigurationInvalid "The configuration is not valid."
+    "0081" TokensNeeded "A server that others can reach needs tokens."
+    "0082" CannotListen "The server cannot listen there."
+    "0083" SecretMissing "A secret that the configuration names is not there."
+    "0084" ReloadRefused "The new configuration cannot be taken while the server runs."
+    "0085" AlertNotSent "An alert could not be sent."
+    "0086" TokenUnknown "There is no such token."
 }
 
 impl Code {

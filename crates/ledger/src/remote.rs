@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use twicesafe_core::{
     Action, Actor, Ask, Command, CommandId, Fence, Grant, IntentId, Name, Renew, Report, Settle, Verdict,
@@ -30,21 +30,21 @@ pub struct Held {
 }
 
 impl Ledger {
-    /// Claims for somebody who acts elsewhere. Waits up to `wait` for another's answer, a lane or a due time (S8). The same
-    /// command again gets the same permit (S12).
+    /// Claims for somebody who acts elsewhere. Waits for another's answer, a lane or a due time (S8) until `patience` ends.
+    /// The same command again gets the same permit (S12).
     pub async fn claim_remotely(
         &self,
         intent: &Intent,
         id: CommandId,
-        wait: Duration,
+        patience: impl Future<Output = ()>,
     ) -> Result<Applied, Error> {
-        let started = Instant::now();
+        let mut patience = std::pin::pin!(patience);
+        let mut is_over = false;
         loop {
             let applied = self.claim_applied(intent, id, Grant::Permit).await?;
             self.remember(&applied);
             let Verdict::Wait(told) = &applied.verdict else { return Ok(applied) };
-            let left = wait.saturating_sub(started.elapsed());
-            if left.is_zero() {
+            if is_over {
                 return Ok(applied);
             }
             let pause = match told.cause {
@@ -53,19 +53,20 @@ impl Ledger {
                 WaitCause::LookupDue => return Ok(applied),
                 _ => told.until.since(applied.at).max(PAUSE_MIN),
             };
-            let pause = tokio::time::sleep(pause.min(left));
-            match &applied.stored {
-                Some(stored) => {
-                    let (id, version) = (stored.id, stored.version);
-                    // Many wait at once: what was read must not be kept for each of them.
-                    drop(applied);
-                    tokio::select! {
-                        () = self.store().changed(id, version) => {}
-                        () = pause => {}
-                    }
+            let known = applied.stored.as_ref().map(|stored| (stored.id, stored.version));
+            // Many wait at once: what was read must not be kept for each of them.
+            drop(applied);
+            let changed = async {
+                match known {
+                    Some((id, version)) => self.store().changed(id, version).await,
+                    None => std::future::pending().await,
                 }
-                None => pause.await,
-            }
+            };
+            is_over = tokio::select! {
+                () = changed => false,
+                () = tokio::time::sleep(pause) => false,
+                () = patience.as_mut() => true,
+            };
         }
     }
 

@@ -1,1 +1,27 @@
-//! x
+//! The server: one process that speaks HTTP, knows who is asking, holds and releases what needs a person, tells people when
+//! something waits for them, and can be watched.
+//!
+//! It is a door: it turns requests into intents and verdicts into answers by one table (S27), and holds no state about effects.
+//! Every rule is in the core; every effect of its own (alerts) passes through `ledger.run`.
+
+mod access;
+mod alerts;
+mod api;
+mod client;
+pub mod config;
+mod error;
+pub mod figures;
+mod http;
+mod pages;
+mod server;
+mod watch;
+pub mod wire;
+
+pub use access::{NewToken, Right, Token, create, list, revoke};
+pub use error::ServerError;
+pub use server::{Control, Server, run};
+
+/// The OpenAPI 3.1 document of the API.
+pub fn openapi() -> serde_json::Value {
+    api::document()
+}

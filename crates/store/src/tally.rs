@@ -8,7 +8,7 @@ use twicesafe_core::{Record, Timestamp, Verdict};
 const HOUR_MILLIS: i64 = 3_600_000;
 
 /// Changes of counts that were not written yet. Hour 0 holds how many intents stand where now.
-#[derive(Default, Debug, Clone)]
+#[derive(Default, Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Tally(BTreeMap<(i64, &'static str), i64>);
 
 /// The names of the counts that are not names of journal events.

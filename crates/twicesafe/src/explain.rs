@@ -60,6 +60,21 @@ pages! {
     LedgerNotEmpty "TS0052"
     CommandNotStarted "TS0060"
     BadInputFile "TS0061"
+    BadRequest "TS0070"
+    NoSuchPage "TS0071"
+    TokenMissing "TS0072"
+    TokenRefused "TS0073"
+    NotAllowed "TS0074"
+    OtherSite "TS0075"
+    LinkInvalid "TS0076"
+    TooSlow "TS0077"
+    ConfigurationInvalid "TS0080"
+    TokensNeeded "TS0081"
+    CannotListen "TS0082"
+    SecretMissing "TS0083"
+    ReloadRefused "TS0084"
+    AlertNotSent "TS0085"
+    TokenUnknown "TS0086"
 }
 
 /// Prints the page about a code, or the list of all codes.

@@ -86,7 +86,11 @@ pub(crate) fn exit_status_of(code: Code) -> u8 {
         | Code::InputTooLarge
         | Code::LedgerAddress
         | Code::LedgerNotNamed
-        | Code::BadInputFile => 2,
+        | Code::BadInputFile
+        | Code::ConfigurationInvalid
+        | Code::SecretMissing
+        | Code::TokensNeeded
+        | Code::TokenUnknown => 2,
         Code::CommandNotStarted => 127,
         _ => 1,
     }

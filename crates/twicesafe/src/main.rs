@@ -11,6 +11,7 @@ mod operators;
 mod output;
 mod place;
 mod run;
+mod serve;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -55,6 +56,8 @@ enum Command {
     Operate(operators::Operate),
     #[command(flatten)]
     Data(data::Data),
+    #[command(flatten)]
+    Serving(serve::Serving),
 }
 
 fn main() -> ExitCode {
@@ -88,6 +91,7 @@ fn run(Arguments { common, command }: Arguments) -> Result<u8, Failure> {
         Command::Demo => demo::run(&mut out)?,
         Command::Explain { code } => explain::run(code.as_deref(), common.json, &mut out)?,
         Command::Operate(operate) => runtime.block_on(operators::run(operate, &common, &mut out))?,
+        Command::Serving(serving) => serve::run(serving, &common, &mut out)?,
         Command::Data(data) => runtime.block_on(data::run(data, &common, &mut out))?,
     }
     out.flush()?;

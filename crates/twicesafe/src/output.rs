@@ -4,6 +4,8 @@ use std::io::{self, IsTerminal, Write};
 
 use serde_json::Value;
 use twicesafe_ledger::Timestamp;
+pub(crate) use twicesafe_server::config::parse_span;
+pub(crate) use twicesafe_server::wire::time;
 
 /// A table for people. Plain when piped; in columns either way, so that `cut` and eyes both work.
 pub(crate) struct Table {
@@ -51,12 +53,6 @@ pub(crate) fn print_json(out: &mut impl Write, value: &Value) -> io::Result<()> 
     writeln!(out, "{value}")
 }
 
-/// A time as people and programs read it: RFC 3339, UTC.
-pub(crate) fn time(at: Timestamp) -> String {
-    jiff::Timestamp::from_millisecond(at.as_millis())
-        .map_or_else(|_| "never".to_owned(), |at| format!("{at:.0}"))
-}
-
 /// A time from what a person wrote: RFC 3339, a date, or how long ago (`2h`, `30d`).
 pub(crate) fn parse_time(text: &str, now: Timestamp) -> Result<Timestamp, String> {
     if let Ok(at) = text.parse::<jiff::Timestamp>() {
@@ -69,23 +65,6 @@ pub(crate) fn parse_time(text: &str, now: Timestamp) -> Result<Timestamp, String
     parse_span(text).map(|ago| now.minus(ago)).map_err(|_| {
         format!("`{text}` is neither a time (2026-11-15T08:00:00Z), nor a date (2026-11-15), nor how long ago (2h)")
     })
-}
-
-/// A span from what a person wrote: `300ms`, `25s`, `5m`, `2h`, `30d`.
-pub(crate) fn parse_span(text: &str) -> Result<std::time::Duration, String> {
-    let wrong = || format!("`{text}` is not a span; write 300ms, 25s, 5m, 2h or 30d");
-    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-    let (number, unit) = text.split_at(digits);
-    let number: u64 = number.parse().map_err(|_| wrong())?;
-    let millis = match unit {
-        "ms" => 1,
-        "s" => 1000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        "d" => 86_400_000,
-        _ => return Err(wrong()),
-    };
-    number.checked_mul(millis).map(std::time::Duration::from_millis).ok_or_else(wrong)
 }
 
 /// A span as people read it.
@@ -105,12 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_and_times_are_read_as_people_write_them() {
-        assert_eq!(parse_span("300ms"), Ok(std::time::Duration::from_millis(300)));
-        assert_eq!(parse_span("2h"), Ok(std::time::Duration::from_secs(7200)));
-        for bad in ["", "5", "h", "5 h", "-5s", "99999999999999999999s", "1.5h"] {
-            assert!(parse_span(bad).is_err(), "{bad:?}");
-        }
+    fn times_are_read_as_people_write_them() {
         let now = Timestamp::from_millis(1_800_000_000_000);
         assert_eq!(parse_time("2h", now), Ok(Timestamp::from_millis(1_799_992_800_000)));
         assert_eq!(parse_time("2027-01-15T08:00:00Z", now), Ok(now));

@@ -23,8 +23,12 @@ pub(crate) async fn open(common: &Common) -> Result<Ledger, Failure> {
 
 /// Opens the ledger for somebody.
 pub(crate) async fn open_as(common: &Common, actor: &str) -> Result<Ledger, Failure> {
-    let address = find(common)?;
-    Ok(Open::at(&address).actor(Actor::new(actor)?).open().await?)
+    open_at(&find(common)?, actor).await
+}
+
+/// Opens the ledger at an address for somebody.
+pub(crate) async fn open_at(address: &str, actor: &str) -> Result<Ledger, Failure> {
+    Ok(Open::at(address).actor(Actor::new(actor)?).open().await?)
 }
 
 /// Who is at the command line: user and host.
@@ -43,40 +47,51 @@ pub(crate) fn hostname() -> String {
 }
 
 fn find(common: &Common) -> Result<String, Failure> {
-    if let Some(address) = &common.ledger {
-        return Ok(address.clone());
-    }
-    if let Some(address) = std::env::var("TWICESAFE_LEDGER").ok().filter(|address| !address.is_empty()) {
+    if let Some(address) = named(common) {
         return Ok(address);
     }
-    let configuration =
-        std::env::var_os("TWICESAFE_CONFIG").map_or_else(|| CONFIGURATION.into(), PathBuf::from);
-    if let Some(address) = in_configuration(&configuration)? {
-        return Ok(address);
+    match configuration(None) {
+        Some(path) => match twicesafe_server::config::load(&path)?.ledger {
+            Some(address) => Ok(address),
+            None => in_data_folder(),
+        },
+        None => in_data_folder(),
     }
-    in_data_folder()
 }
 
-/// The value of `ledger:` at the top level of a configuration file, if both are there.
-fn in_configuration(path: &Path) -> Result<Option<String>, Failure> {
-    let text = match std::fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound && path == Path::new(CONFIGURATION) => {
-            return Ok(None);
+/// The ledger of a server whose configuration has been read.
+pub(crate) fn find_with(common: &Common, configured: Option<String>) -> Result<String, Failure> {
+    named(common).or(configured).map_or_else(in_data_folder, Ok)
+}
+
+/// The ledger as named on the command line or in the environment.
+fn named(common: &Common) -> Option<String> {
+    let in_environment = || std::env::var("TWICESAFE_LEDGER").ok().filter(|address| !address.is_empty());
+    common.ledger.clone().or_else(in_environment)
+}
+
+/// The configuration file: the one given, or TWICESAFE_CONFIG, or the one in the current folder if it is there.
+pub(crate) fn configuration(given: Option<&Path>) -> Option<PathBuf> {
+    given.map(Path::to_owned).or_else(|| std::env::var_os("TWICESAFE_CONFIG").map(PathBuf::from)).or_else(|| {
+        let here = PathBuf::from(CONFIGURATION);
+        here.exists().then_some(here)
+    })
+}
+
+/// Whether there is a ledger already, as far as that can be told without opening it.
+pub(crate) fn exists(address: &str) -> bool {
+    address.strip_prefix("sqlite:").is_none_or(|path| Path::new(path).exists())
+}
+
+/// An address as it may be shown.
+pub(crate) fn without_password(address: &str) -> String {
+    match address.split_once("://").and_then(|(scheme, rest)| Some((scheme, rest.rsplit_once('@')?))) {
+        Some((scheme, (who, place))) => {
+            let user = who.split(':').next().unwrap_or_default();
+            format!("{scheme}://{user}@{place}")
         }
-        Err(error) => {
-            let cause = format!("{} cannot be read: {error}", path.display());
-            return Err(Failure::coded(
-                Code::BadInputFile,
-                cause,
-                "Mend the file, or name the ledger with --ledger.",
-            ));
-        }
-    };
-    let value = text.lines().find_map(|line| line.strip_prefix("ledger:"));
-    Ok(value.map(|value| {
-        value.split(" #").next().unwrap_or_default().trim().trim_matches(['"', '\'']).to_owned()
-    }))
+        None => address.to_owned(),
+    }
 }
 
 fn in_data_folder() -> Result<String, Failure> {

@@ -151,69 +151,71 @@ CREATE TABLE tally (
 
 -- Writes a batch of changes, each entirely or not at all; says which. A change is left out when its intent exists already, or
 -- no longer has the version it was decided on. Changes have positions: first those that are inserted, then those that are
--- updated, then those that are removed. In the rows of other tables a position stands where the number of the intent goes;
--- in those of the tally it stands in place of the slot, with 0 for what needed no write.
+-- updated, then those that are removed. In the rows of other tables a position stands where the number of the intent goes.
+-- What is counted is the same for many changes, so it is sent once for all of a kind, with the number of the kind in place of
+-- the slot, or 0 for what needed no write; `kinds` says for each position of which kind it is.
+-- `seldom` says whether any of the parameters behind it, up to `waiting_after`, has anything in it: asking each costs more
+-- than what is usually written. Rows of `answers` and `agenda_after` are new: what was there before is in `unanswered` and
+-- `agenda_before`.
+-- Returned are the time, since when records may be missing, and then, by position, the numbers of what was written.
 CREATE FUNCTION ledger_apply(
-    relaxed boolean, slot bigint, known_key bytea, inserts intent[], updates intent[], removals bigint[], removed_versions bigint[],
-    archived bigint[], not_kept text[], unanswered bigint[], unrequested bigint[], buried bigint[],
-    answers answer[], requests request[], agenda_before agenda[], agenda_after agenda[], lane_changes bigint[],
-    lanes lane[], waiting_before lane_waiting[], waiting_after lane_waiting[], journal_rows journal[], counts tally[],
-    OUT now bigint, OUT recovering_since bigint, OUT written bigint[]
-) LANGUAGE plpgsql
+    relaxed boolean, slot bigint, known_key bytea, inserts intent[], given_ids bigint[], updates intent[], updated_ids bigint[],
+    answers answer[], agenda_before agenda[], agenda_after agenda[], journal_rows journal[], counts tally[], kinds bigint[],
+    seldom boolean, removals bigint[], removed_versions bigint[], archived bigint[], not_kept text[], unanswered bigint[],
+    unrequested bigint[], buried bigint[], requests request[], lane_changes bigint[], lanes lane[],
+    waiting_before lane_waiting[], waiting_after lane_waiting[]
+) RETURNS bigint[] LANGUAGE plpgsql
 SET search_path FROM CURRENT
 SET lock_timeout = '250ms'
 SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column
 DECLARE
+    -- By position: the number of what was written.
+    written bigint[] := '{}';
     changed bigint[];
     place bigint;
+    recovering_since bigint;
     hash_key bytea;
 BEGIN
     IF relaxed THEN
         PERFORM set_config('synchronous_commit', 'off', true);
     END IF;
 
-    -- By position: the number of what was written.
-    written := '{}';
-
     IF cardinality(inserts) > 0 THEN
-        -- Looking first keeps known names from using up numbers.
-        written := ARRAY(
-            SELECT CASE
-                WHEN (SELECT i.id FROM intent i WHERE i.hash = n.hash) IS NULL
-                THEN coalesce(n.id, nextval('intent_number'))
-            END
-            FROM unnest(inserts) n);
-        INSERT INTO intent (
-            id, hash, version, scope, key, status, doubt, generation, fence, tries, recipe, fingerprint, policy, permit,
-            claim_id, holder, granted_at, lease_until, send_by, due_at, external_id, source, work, step, lane,
-            lane_version, requested_by, created_at, settled_at, tombstone, settle_receipt, detail, salt, journal_rows,
-            journal_head, keep_until)
-        SELECT
-            written[n.ordinality], n.hash, n.version, n.scope, n.key, n.status, n.doubt, n.generation, n.fence, n.tries,
-            n.recipe, n.fingerprint, n.policy, n.permit, n.claim_id, n.holder, n.granted_at, n.lease_until, n.send_by,
-            n.due_at, n.external_id, n.source, n.work, n.step, n.lane, n.lane_version, n.requested_by, n.created_at,
-            n.settled_at, n.tombstone, n.settle_receipt, n.detail, n.salt, n.journal_rows, n.journal_head, n.keep_until
-        FROM unnest(inserts) WITH ORDINALITY n
-        WHERE written[n.ordinality] IS NOT NULL
-        ORDER BY n.hash
-        ON CONFLICT (hash) DO NOTHING;
-        GET DIAGNOSTICS place = ROW_COUNT;
-        IF place < cardinality(array_remove(written, NULL)) THEN
-            written := ARRAY(SELECT (SELECT i.id FROM intent i WHERE i.id = n.id) FROM unnest(written) n (id));
+        -- A name that is known uses up a number too. There are enough.
+        written := ARRAY(SELECT coalesce(n.id, nextval('intent_number')) FROM unnest(given_ids) n (id));
+        WITH inserted AS (
+            INSERT INTO intent (
+                id, hash, version, scope, key, status, doubt, generation, fence, tries, recipe, fingerprint, policy, permit,
+                claim_id, holder, granted_at, lease_until, send_by, due_at, external_id, source, work, step, lane,
+                lane_version, requested_by, created_at, settled_at, tombstone, settle_receipt, detail, salt, journal_rows,
+                journal_head, keep_until)
+            SELECT
+                written[n.ordinality], n.hash, n.version, n.scope, n.key, n.status, n.doubt, n.generation, n.fence, n.tries,
+                n.recipe, n.fingerprint, n.policy, n.permit, n.claim_id, n.holder, n.granted_at, n.lease_until, n.send_by,
+                n.due_at, n.external_id, n.source, n.work, n.step, n.lane, n.lane_version, n.requested_by, n.created_at,
+                n.settled_at, n.tombstone, n.settle_receipt, n.detail, n.salt, n.journal_rows, n.journal_head, n.keep_until
+            FROM unnest(inserts) WITH ORDINALITY n
+            ON CONFLICT (hash) DO NOTHING
+            RETURNING id)
+        SELECT array_agg(n.id) INTO changed FROM inserted n;
+        IF changed IS NULL OR cardinality(changed) < cardinality(written) THEN
+            written := ARRAY(SELECT CASE WHEN n.id = ANY (changed) THEN n.id END FROM unnest(written) n (id));
         END IF;
     END IF;
 
     -- What an earlier generation came to stays with it. The lock keeps the version until it is checked again below.
-    FOREACH place IN ARRAY archived LOOP
-        INSERT INTO earlier_answer (intent, generation, status, external_id, head, body, not_kept)
-        SELECT i.id, i.generation, i.status, i.external_id, a.head, a.body, not_kept[array_position(archived, place)]
-        FROM intent i JOIN answer a ON a.intent = i.id
-        WHERE i.id = updates[place - cardinality(inserts)].id AND i.version = updates[place - cardinality(inserts)].version - 1
-        FOR UPDATE OF i
-        ON CONFLICT (intent, generation) DO NOTHING;
-    END LOOP;
+    IF seldom THEN
+        FOREACH place IN ARRAY archived LOOP
+            INSERT INTO earlier_answer (intent, generation, status, external_id, head, body, not_kept)
+            SELECT i.id, i.generation, i.status, i.external_id, a.head, a.body, not_kept[array_position(archived, place)]
+            FROM intent i JOIN answer a ON a.intent = i.id
+            WHERE i.id = updates[place - cardinality(inserts)].id AND i.version = updates[place - cardinality(inserts)].version - 1
+            FOR UPDATE OF i
+            ON CONFLICT (intent, generation) DO NOTHING;
+        END LOOP;
+    END IF;
 
     IF cardinality(updates) > 0 THEN
         -- Every write makes one version more.
@@ -229,44 +231,63 @@ BEGIN
                 keep_until = CASE WHEN i.tombstone <> n.tombstone THEN n.keep_until ELSE i.keep_until END
             FROM (
                 SELECT n.*, (SELECT i.ctid FROM intent i WHERE i.id = n.id) AS place
-                FROM unnest(updates) WITH ORDINALITY n OFFSET 0) n
+                FROM unnest(updates) n OFFSET 0) n
             WHERE i.ctid = n.place AND i.version = n.version - 1
-            RETURNING n.id, n.ordinality)
-        SELECT array_agg(u.id ORDER BY n.position) INTO changed
-        FROM generate_series(1, cardinality(updates)) n (position) LEFT JOIN updated u ON u.ordinality = n.position;
-        written := written || changed;
+            RETURNING n.id)
+        SELECT array_agg(u.id) INTO changed FROM updated u;
+        IF cardinality(changed) = cardinality(updates) THEN
+            written := written || updated_ids;
+        ELSE
+            written := written || ARRAY(SELECT CASE WHEN n.id = ANY (changed) THEN n.id END FROM unnest(updated_ids) n (id));
+        END IF;
     END IF;
 
-    FOR i IN 1 .. cardinality(removals) LOOP
-        DELETE FROM intent WHERE id = removals[i] AND version = removed_versions[i];
-        IF NOT FOUND THEN
-            written := written || NULL::bigint;
-            CONTINUE;
-        END IF;
-        written := written || removals[i];
-        DELETE FROM answer WHERE intent = removals[i];
-        DELETE FROM earlier_answer WHERE intent = removals[i];
-        DELETE FROM journal WHERE intent = removals[i];
-    END LOOP;
+    IF seldom THEN
+        FOR i IN 1 .. cardinality(removals) LOOP
+            DELETE FROM intent WHERE id = removals[i] AND version = removed_versions[i];
+            IF NOT FOUND THEN
+                written := written || NULL::bigint;
+                CONTINUE;
+            END IF;
+            written := written || removals[i];
+            DELETE FROM answer WHERE intent = removals[i];
+            DELETE FROM earlier_answer WHERE intent = removals[i];
+            DELETE FROM journal WHERE intent = removals[i];
+        END LOOP;
 
-    FOREACH place IN ARRAY unanswered LOOP
-        DELETE FROM answer WHERE intent = written[place];
-    END LOOP;
-    FOREACH place IN ARRAY unrequested LOOP
-        DELETE FROM request WHERE intent = written[place];
-    END LOOP;
-    FOREACH place IN ARRAY buried LOOP
-        DELETE FROM earlier_answer WHERE intent = written[place];
-    END LOOP;
+        FOREACH place IN ARRAY unanswered LOOP
+            DELETE FROM answer WHERE intent = written[place];
+        END LOOP;
+        FOREACH place IN ARRAY unrequested LOOP
+            DELETE FROM request WHERE intent = written[place];
+        END LOOP;
+        FOREACH place IN ARRAY buried LOOP
+            DELETE FROM earlier_answer WHERE intent = written[place];
+        END LOOP;
+        IF cardinality(requests) > 0 THEN
+            INSERT INTO request (intent, generation, body)
+            SELECT written[n.intent], n.generation, n.body FROM unnest(requests) n WHERE written[n.intent] IS NOT NULL
+            ON CONFLICT (intent) DO UPDATE SET generation = excluded.generation, body = excluded.body;
+        END IF;
+        -- Lanes are locked by whoever changes them.
+        FOR i IN 1 .. cardinality(lanes) LOOP
+            UPDATE lane SET holder = lanes[i].holder, applied = lanes[i].applied
+            WHERE name = lanes[i].name AND written[lane_changes[i]] IS NOT NULL;
+        END LOOP;
+        FOR i IN 1 .. cardinality(waiting_before) LOOP
+            DELETE FROM lane_waiting
+            WHERE lane = waiting_before[i].lane AND rank = waiting_before[i].rank AND intent = written[waiting_before[i].intent];
+        END LOOP;
+        IF cardinality(waiting_after) > 0 THEN
+            INSERT INTO lane_waiting (lane, rank, intent, until)
+            SELECT n.lane, n.rank, written[n.intent], n.until
+            FROM unnest(waiting_after) n WHERE written[n.intent] IS NOT NULL;
+        END IF;
+    END IF;
+
     IF cardinality(answers) > 0 THEN
         INSERT INTO answer (intent, head, body)
-        SELECT written[n.intent], n.head, n.body FROM unnest(answers) n WHERE written[n.intent] IS NOT NULL
-        ON CONFLICT (intent) DO UPDATE SET head = excluded.head, body = excluded.body;
-    END IF;
-    IF cardinality(requests) > 0 THEN
-        INSERT INTO request (intent, generation, body)
-        SELECT written[n.intent], n.generation, n.body FROM unnest(requests) n WHERE written[n.intent] IS NOT NULL
-        ON CONFLICT (intent) DO UPDATE SET generation = excluded.generation, body = excluded.body;
+        SELECT written[n.intent], n.head, n.body FROM unnest(answers) n WHERE written[n.intent] IS NOT NULL;
     END IF;
     IF cardinality(agenda_before) > 0 THEN
         DELETE FROM agenda WHERE ctid = ANY (ARRAY(
@@ -278,22 +299,7 @@ BEGIN
     IF cardinality(agenda_after) > 0 THEN
         INSERT INTO agenda (status, wake_at, intent, due_at)
         SELECT n.status, n.wake_at, written[n.intent], n.due_at
-        FROM unnest(agenda_after) n WHERE written[n.intent] IS NOT NULL
-        ON CONFLICT (status, wake_at, intent) DO UPDATE SET due_at = excluded.due_at;
-    END IF;
-    -- Lanes are locked by whoever changes them.
-    FOR i IN 1 .. cardinality(lanes) LOOP
-        UPDATE lane SET holder = lanes[i].holder, applied = lanes[i].applied
-        WHERE name = lanes[i].name AND written[lane_changes[i]] IS NOT NULL;
-    END LOOP;
-    FOR i IN 1 .. cardinality(waiting_before) LOOP
-        DELETE FROM lane_waiting
-        WHERE lane = waiting_before[i].lane AND rank = waiting_before[i].rank AND intent = written[waiting_before[i].intent];
-    END LOOP;
-    IF cardinality(waiting_after) > 0 THEN
-        INSERT INTO lane_waiting (lane, rank, intent, until)
-        SELECT n.lane, n.rank, written[n.intent], n.until
-        FROM unnest(waiting_after) n WHERE written[n.intent] IS NOT NULL;
+        FROM unnest(agenda_after) n WHERE written[n.intent] IS NOT NULL;
     END IF;
     IF cardinality(journal_rows) > 0 THEN
         INSERT INTO journal (
@@ -306,18 +312,21 @@ BEGIN
     IF cardinality(counts) > 0 THEN
         -- In the order of keys, so that two writers lock rows in the same order.
         INSERT INTO tally (hour, name, slot, n)
-        SELECT t.hour, t.name, ledger_apply.slot, sum(t.n) FROM unnest(counts) t
-        WHERE t.slot = 0 OR written[t.slot] IS NOT NULL
+        SELECT t.hour, t.name, ledger_apply.slot, sum(t.n * coalesce(k.times, 1)) FROM unnest(counts) t
+        LEFT JOIN (
+            SELECT k.kind, count(*) AS times FROM unnest(kinds, written) k (kind, id) WHERE k.id IS NOT NULL GROUP BY 1
+        ) k ON k.kind = t.slot
+        WHERE t.slot = 0 OR k.times > 0
         GROUP BY 1, 2 ORDER BY 1, 2
         ON CONFLICT (hour, name, slot) DO UPDATE SET n = tally.n + excluded.n;
     END IF;
 
-    now := extract(epoch FROM clock_timestamp()) * 1000;
     SELECT l.recovering_since, l.hash_key INTO recovering_since, hash_key FROM ledger l WHERE l.one = 1;
     -- Names hashed by another key than the ledger's would all look new, and everything would happen again.
     IF known_key <> hash_key THEN
         RAISE EXCEPTION 'the ledger was filled from an export since it was opened; start again' USING ERRCODE = 'TS001';
     END IF;
+    RETURN ARRAY[(extract(epoch FROM clock_timestamp()) * 1000)::bigint, recovering_since] || written;
 END $$;
 
 -- What there is under these hashes and numbers.

@@ -52,6 +52,11 @@ impl Line {
         Self { id, hash: hash.filter(|_| first), tally, policy, detail, claim_id, receipt, change }
     }
 
+    /// The hash of its name, for what is not there yet.
+    pub(super) fn hash(&self) -> Option<NameHash> {
+        self.hash
+    }
+
     fn after(&self) -> Option<&Stored> {
         self.change.after.as_deref()
     }

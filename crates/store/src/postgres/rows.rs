@@ -98,6 +98,10 @@ impl Rows {
         self.count += 1;
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
     pub(super) fn parameter(&self) -> (&(dyn ToSql + Sync), Type) {
         (self, self.of.array.clone())
     }

@@ -2,10 +2,11 @@
 //! without a timer). While one waits for its commit, the others go on.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
-use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::sync::{Mutex, Notify, mpsc, oneshot};
 use tokio_postgres::Client;
 use twicesafe_core::{Action, IntentId, LaneName, WaitCause};
 
@@ -19,9 +20,11 @@ use crate::plan::{Applied, Order, Planned, Stored, Target, plan};
 use crate::tally::Tally;
 use crate::{BATCH_MAX, NameHash};
 
-/// Most batches under way at a time. With more, each would be smaller, and what a batch costs by itself count for more. The
-/// other workers are there for when one waits for somebody's lock.
-const FLIGHTS_MAX: usize = 2;
+/// Batches that are under way at a time whatever waits. With more, each would be smaller, and what a batch costs by itself
+/// count for more. The other workers are there for when one waits for somebody's lock.
+const FLIGHTS: usize = 2;
+/// So many commands make another batch worth its while.
+const FULL_FLIGHT: usize = 48;
 /// How often what somebody was in the way of is tried again.
 const TURNS_MAX: usize = 5;
 /// How often a batch goes back to what changed meanwhile before the rest is applied one at a time.
@@ -120,12 +123,52 @@ enum Subject {
 /// What workers take errands from.
 pub(super) struct Queue {
     errands: Mutex<mpsc::Receiver<Errand>>,
-    flights: Arc<Semaphore>,
+    /// Batches under way.
+    flights: AtomicUsize,
+    landed: Notify,
 }
 
 impl Queue {
     pub(super) fn new(errands: mpsc::Receiver<Errand>) -> Self {
-        Self { errands: Mutex::new(errands), flights: Arc::new(Semaphore::new(FLIGHTS_MAX)) }
+        Self { errands: Mutex::new(errands), flights: AtomicUsize::new(0), landed: Notify::new() }
+    }
+
+    /// Whatever waits, as soon as it may leave. Empty once nobody can send errands any more and none is left.
+    async fn take(self: &Arc<Self>) -> (Vec<Task>, Flight) {
+        let mut errands = self.errands.lock().await;
+        // Whoever was just answered may have the next command ready: let them send it, rather than leave with the first.
+        tokio::task::yield_now().await;
+        let mut tasks = Vec::new();
+        let mut next = errands.recv().await;
+        loop {
+            while let Some(errand) = next {
+                match errand {
+                    Errand::One(task) => tasks.push(*task),
+                    Errand::Several(several) => tasks.extend(several),
+                }
+                next = if tasks.len() < BATCH_MAX { errands.try_recv().ok() } else { None };
+            }
+            let ended = tasks.is_empty() || errands.is_closed();
+            if ended || tasks.len() >= FULL_FLIGHT || self.flights.load(Ordering::Acquire) < FLIGHTS {
+                break;
+            }
+            tokio::select! {
+                errand = errands.recv() => next = errand,
+                () = self.landed.notified() => {}
+            }
+        }
+        self.flights.fetch_add(1, Ordering::AcqRel);
+        (tasks, Flight(self.clone()))
+    }
+}
+
+/// A batch under way.
+struct Flight(Arc<Queue>);
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        self.0.flights.fetch_sub(1, Ordering::AcqRel);
+        self.0.landed.notify_one();
     }
 }
 
@@ -137,7 +180,7 @@ pub(super) struct Worker {
     /// Counts of what needed no write, on their way.
     unwritten: Tally,
     /// Given back early by whoever has to wait for somebody's lock.
-    flight: Option<OwnedSemaphorePermit>,
+    flight: Option<Flight>,
 }
 
 impl Worker {
@@ -148,7 +191,9 @@ impl Worker {
     /// Works until nobody can send errands any more and none is left.
     pub(super) async fn run(mut self) {
         loop {
-            let mut tasks = self.take().await;
+            self.flight = None;
+            let (mut tasks, flight) = self.queue.take().await;
+            self.flight = Some(flight);
             if tasks.is_empty() {
                 break;
             }
@@ -160,25 +205,6 @@ impl Worker {
             self.apply(tasks).await;
         }
         self.shared.tally.lock().unwrap_or_else(PoisonError::into_inner).merge(self.unwritten);
-    }
-
-    /// Whatever waits.
-    async fn take(&mut self) -> Vec<Task> {
-        self.flight = None;
-        self.flight = self.queue.flights.clone().acquire_owned().await.ok();
-        let mut errands = self.queue.errands.lock().await;
-        // Whoever was just answered may have the next command ready: let them send it, rather than leave with the first.
-        tokio::task::yield_now().await;
-        let mut tasks = Vec::new();
-        let mut next = errands.recv().await;
-        while let Some(errand) = next {
-            match errand {
-                Errand::One(task) => tasks.push(*task),
-                Errand::Several(several) => tasks.extend(several),
-            }
-            next = if tasks.len() < BATCH_MAX { errands.try_recv().ok() } else { None };
-        }
-        tasks
     }
 
     /// Applies a batch. One that fails as a whole is applied again one command at a time, so that a command that cannot be

@@ -1,11 +1,13 @@
 //! Writing: a batch of changes is one call of `ledger_apply`, and so one statement and one transaction.
 
+use std::collections::BTreeMap;
+
 use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
 use twicesafe_core::{IntentId, Timestamp};
 
 use super::Shared;
-use super::columns::{COLUMNS, Line, at, get};
+use super::columns::{COLUMNS, Line, damaged, get};
 use super::connect::Failure;
 use super::rows::{Field, RowType, Rows};
 use crate::codec;
@@ -13,12 +15,12 @@ use crate::plan::{Agenda, JournalRow, Queued};
 use crate::tally::Tally;
 
 /// Parameters of `ledger_apply`.
-const PARAMETERS: usize = 22;
+const PARAMETERS: usize = 26;
 
 /// The call of `ledger_apply`.
 pub(super) fn apply_sql(schema: &str) -> String {
     let parameters: Vec<String> = (1..=PARAMETERS).map(|number| format!("${number}")).collect();
-    format!("SELECT now, recovering_since, written FROM {schema}ledger_apply({})", parameters.join(", "))
+    format!("SELECT {schema}ledger_apply({})", parameters.join(", "))
 }
 
 /// The types of the rows that are sent.
@@ -51,22 +53,35 @@ pub(super) async fn changes(
     manner: &Manner,
 ) -> Result<Vec<Option<IntentId>>, Failure> {
     let mut batch = Batch::new(&shared.row_types);
-    // Positions are given to inserts first, then to updates, then to removals; by number, so that two batches lock rows in
-    // the same order.
+    // Positions are given to inserts first, then to updates, then to removals; by hash and by number, so that two batches
+    // lock rows in the same order.
     let mut order: Vec<usize> = (0..lines.len()).collect();
     order.sort_by_key(|index| {
-        let change = &lines[*index].change;
-        (change.before.is_some(), change.after.is_none(), change.before.as_ref().map(|before| before.id))
+        let (change, hash) = (&lines[*index].change, lines[*index].hash());
+        let before = change.before.as_ref();
+        (before.is_some(), change.after.is_none(), before.map(|before| before.id), hash)
     });
+    let mut kinds: BTreeMap<&Tally, i64> = BTreeMap::new();
     for (position, index) in (1..).zip(&order) {
-        batch.put(position, &lines[*index]);
+        let line = &lines[*index];
+        batch.put(position, line);
+        let next = kinds.len() as i64 + 1;
+        let kind = *kinds.entry(&line.tally).or_insert(next);
+        batch.kinds.push(kind);
     }
     batch.count(0, unwritten);
-    let known_key = shared.hasher.key();
-    let row = client.query_typed_one(&shared.apply_sql, &batch.parameters(manner, &&known_key[..])).await?;
-    shared.time.sample(Timestamp::from_millis(get(&row, 0)?), at(&row, 1)?);
+    kinds.into_iter().for_each(|(tally, kind)| batch.count(kind, tally));
+    let known_key = &shared.hasher.key()[..];
+    let seldom = batch.has_what_is_seldom();
+    let parameters = batch.parameters(manner, &known_key, &seldom);
+    let row = client.query_typed_one(&shared.apply_sql, &parameters).await?;
+    let answer: Vec<Option<i64>> = get(&row, 0)?;
+    let [Some(now), recovering_since, numbers @ ..] = &answer[..] else {
+        return Err(damaged("a batch without an answer").into());
+    };
+    shared.time.sample(Timestamp::from_millis(*now), recovering_since.map(Timestamp::from_millis));
     let mut written = vec![None; lines.len()];
-    for (index, id) in order.into_iter().zip(get::<Vec<Option<i64>>>(&row, 2)?) {
+    for (index, id) in order.into_iter().zip(numbers) {
         written[index] = id.map(IntentId::new);
     }
     Ok(written)
@@ -75,7 +90,11 @@ pub(super) async fn changes(
 /// What is sent.
 struct Batch {
     inserts: Rows,
+    given_ids: Vec<Option<i64>>,
     updates: Rows,
+    updated_ids: Vec<i64>,
+    /// By position: which of the counts are its own.
+    kinds: Vec<i64>,
     removals: Vec<i64>,
     removed_versions: Vec<i64>,
     archived: Vec<i64>,
@@ -99,7 +118,10 @@ impl Batch {
     fn new(types: &RowTypes) -> Self {
         Self {
             inserts: Rows::of(&types.intent),
+            given_ids: Vec::new(),
             updates: Rows::of(&types.intent),
+            updated_ids: Vec::new(),
+            kinds: Vec::new(),
             removals: Vec::new(),
             removed_versions: Vec::new(),
             archived: Vec::new(),
@@ -124,8 +146,14 @@ impl Batch {
         let change = &line.change;
         let (before, after) = (change.before.as_deref(), change.after.as_deref());
         match (before, after) {
-            (None, _) => self.inserts.push(COLUMNS.iter().map(|column| column.value(line))),
-            (Some(_), Some(_)) => self.updates.push(COLUMNS.iter().map(|column| column.value(line))),
+            (None, _) => {
+                self.inserts.push(COLUMNS.iter().map(|column| column.value(line)));
+                self.given_ids.push(line.id.map(IntentId::number));
+            }
+            (Some(before), Some(_)) => {
+                self.updates.push(COLUMNS.iter().map(|column| column.value(line)));
+                self.updated_ids.push(before.id.number());
+            }
             (Some(before), None) => {
                 self.removals.push(before.id.number());
                 self.removed_versions.push(before.version);
@@ -136,13 +164,15 @@ impl Batch {
             self.not_kept.push(before.record.answer.as_ref().and_then(codec::not_kept_text));
         }
         if change.answer_changes() && after.is_some() {
-            match line.answer() {
-                Some(answer) => self.answers.push([
+            if before.is_some_and(|before| before.record.answer.is_some()) {
+                self.unanswered.push(position);
+            }
+            if let Some(answer) = line.answer() {
+                self.answers.push([
                     Field::Int(Some(position)),
                     Field::Text(Some(&answer.head)),
                     Field::Bytes(answer.bytes().map(|body| &body[..])),
-                ]),
-                None => self.unanswered.push(position),
+                ]);
             }
         }
         if change.drops_request() {
@@ -172,7 +202,6 @@ impl Batch {
         for row in &change.journal {
             self.journal.push(journal_fields(position, row));
         }
-        self.count(position, &line.tally);
     }
 
     fn schedule(&mut self, position: i64, before: Option<Agenda>, after: Option<Agenda>) {
@@ -180,34 +209,54 @@ impl Batch {
             let (status, wake_at) = (Field::Text(Some(line.status.as_str())), Field::at(Some(line.wake_at)));
             [status, wake_at, Field::Int(Some(position)), Field::at(line.due_at)]
         };
-        let key = |line: &Agenda| (line.status, line.wake_at);
-        if let Some(before) = before.filter(|before| after.as_ref().map(key) != Some(key(before))) {
-            self.agenda_before.push(fields(&before));
-        }
-        if let Some(after) = after.filter(|_| before != after) {
-            self.agenda_after.push(fields(&after));
+        if before != after {
+            before.iter().for_each(|line| self.agenda_before.push(fields(line)));
+            after.iter().for_each(|line| self.agenda_after.push(fields(line)));
         }
     }
 
-    fn count(&mut self, position: i64, tally: &Tally) {
+    /// What is counted with each change of a kind.
+    fn count(&mut self, kind: i64, tally: &Tally) {
         for (hour, name, n) in tally.rows() {
-            let (hour, position, n) =
-                (Field::Int(Some(hour)), Field::Int(Some(position)), Field::Int(Some(n)));
-            self.counts.push([hour, Field::Text(Some(name)), position, n]);
+            let (hour, kind, n) = (Field::Int(Some(hour)), Field::Int(Some(kind)), Field::Int(Some(n)));
+            self.counts.push([hour, Field::Text(Some(name)), kind, n]);
         }
+    }
+
+    fn has_what_is_seldom(&self) -> bool {
+        let numbers = [
+            &self.removals,
+            &self.archived,
+            &self.unanswered,
+            &self.unrequested,
+            &self.buried,
+            &self.lane_changes,
+        ];
+        let rows = [&self.requests, &self.waiting_before, &self.waiting_after];
+        numbers.iter().any(|numbers| !numbers.is_empty()) || rows.iter().any(|rows| !rows.is_empty())
     }
 
     fn parameters<'a>(
         &'a self,
         manner: &'a Manner,
         known_key: &'a &'a [u8],
+        seldom: &'a bool,
     ) -> [(&'a (dyn ToSql + Sync), Type); PARAMETERS] {
         [
             (&manner.relaxed, Type::BOOL),
             (&manner.slot, Type::INT8),
             (known_key, Type::BYTEA),
             self.inserts.parameter(),
+            (&self.given_ids, Type::INT8_ARRAY),
             self.updates.parameter(),
+            (&self.updated_ids, Type::INT8_ARRAY),
+            self.answers.parameter(),
+            self.agenda_before.parameter(),
+            self.agenda_after.parameter(),
+            self.journal.parameter(),
+            self.counts.parameter(),
+            (&self.kinds, Type::INT8_ARRAY),
+            (seldom, Type::BOOL),
             (&self.removals, Type::INT8_ARRAY),
             (&self.removed_versions, Type::INT8_ARRAY),
             (&self.archived, Type::INT8_ARRAY),
@@ -215,16 +264,11 @@ impl Batch {
             (&self.unanswered, Type::INT8_ARRAY),
             (&self.unrequested, Type::INT8_ARRAY),
             (&self.buried, Type::INT8_ARRAY),
-            self.answers.parameter(),
             self.requests.parameter(),
-            self.agenda_before.parameter(),
-            self.agenda_after.parameter(),
             (&self.lane_changes, Type::INT8_ARRAY),
             self.lanes.parameter(),
             self.waiting_before.parameter(),
             self.waiting_after.parameter(),
-            self.journal.parameter(),
-            self.counts.parameter(),
         ]
     }
 }

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 use twicesafe_ledger::{ExternalId, Record, Stored, Timestamp};
+use twicesafe_server::wire::IntentView;
 
 use super::next;
-use crate::output::time;
 
 /// Scope and key; what is left of them once they were forgotten.
 pub(super) fn scope_and_key(stored: &Stored) -> [String; 2] {
@@ -35,28 +35,9 @@ pub(super) fn work(record: &Record) -> String {
     record.step.as_ref().map_or_else(String::new, |step| format!("{} / {}", step.work(), step.step()))
 }
 
-/// An intent for programs.
+/// An intent for programs: as in the API, with what can be done next.
 pub(super) fn as_json(stored: &Stored, now: Timestamp) -> Value {
-    let record = &stored.record;
-    let at = |at: Option<Timestamp>| at.map(time);
-    json!({
-        "intent": stored.id.number(),
-        "scope": record.name.as_ref().map(|name| name.scope.as_str()),
-        "key": record.name.as_ref().map(|name| name.key.as_str()),
-        "status": record.status.as_str(),
-        "doubt": record.doubt,
-        "tombstone": record.tombstone,
-        "generation": record.generation,
-        "attempts": record.tries,
-        "external_id": external_id(record),
-        "work": record.step.as_ref().map(|step| step.work()),
-        "step": record.step.as_ref().map(|step| step.step()),
-        "lane": record.place.as_ref().map(|place| place.lane.as_str()),
-        "version": record.place.as_ref().and_then(|place| place.version),
-        "requested_by": record.requested_by.as_str(),
-        "created_at": time(record.created_at),
-        "due_at": at(record.due_at),
-        "settled_at": at(record.settled_at),
-        "next_step": next::step(stored, now),
-    })
+    let mut value = json!(IntentView::of(stored));
+    value["next_step"] = json!(next::step(stored, now));
+    value
 }

@@ -1,0 +1,84 @@
+//! Who asks, and what they may do.
+//!
+//! On a loopback address, and as long as no token was ever made, anybody on the machine may do everything: there is nothing to
+//! set up. From the first token on, every request needs one. A token belongs to a tenant, may be confined to scopes, and
+//! gives rights.
+
+mod links;
+mod origin;
+mod principal;
+mod tokens;
+
+pub(crate) use links::{LinkProblem, Links, Seen};
+pub(crate) use origin::check as check_origin;
+pub(crate) use principal::Principal;
+pub use principal::Right;
+pub(crate) use tokens::Tokens;
+pub use tokens::{NewToken, Token, create, list, revoke};
+
+use twicesafe_ledger::{Actor, Code};
+
+use crate::http::{Problem, Request};
+
+/// Who may come in.
+pub(crate) struct Access {
+    tokens: Tokens,
+}
+
+impl Access {
+    pub(crate) fn new(tokens: Tokens) -> Self {
+        Self { tokens }
+    }
+
+    /// Who asks.
+    pub(crate) async fn principal(&self, request: &Request) -> Result<Principal, Problem> {
+        let Some(text) = presented(request)? else {
+            if self.tokens.are_needed() {
+                return Err(Problem::new(
+                    Code::TokenMissing,
+                    "a token is needed",
+                    "Send it as `Authorization: Bearer TOKEN` or `Twicesafe-Token: TOKEN`. Make one: twicesafe token create.",
+                ));
+            }
+            return self.somebody_here(request);
+        };
+        match self.tokens.find(text).await? {
+            Some(token) => Ok(Principal::of(&token, self.tokens.tenants())?),
+            None => Err(Problem::new(
+                Code::TokenRefused,
+                "the token is not known, has expired or was revoked",
+                "Make another one: twicesafe token create.",
+            )),
+        }
+    }
+
+    /// Without tokens there is no identity, only what callers say of themselves, for the journal.
+    fn somebody_here(&self, request: &Request) -> Result<Principal, Problem> {
+        if !request.peer.ip().to_canonical().is_loopback() {
+            return Err(Problem::new(
+                Code::TokenMissing,
+                "only this machine may do without a token",
+                "Make a token: twicesafe token create.",
+            ));
+        }
+        origin::check_host(request)?;
+        Ok(Principal::anybody(Actor::new(request.header("twicesafe-actor").unwrap_or("local"))?))
+    }
+}
+
+/// The token a request carries, in either of two headers.
+fn presented(request: &Request) -> Result<Option<&str>, Problem> {
+    if let Some(value) = request.headers.get("twicesafe-token") {
+        return value.to_str().map(Some).map_err(|_| {
+            Problem::new(Code::TokenRefused, "the token is not text", "Copy it again, without line breaks.")
+        });
+    }
+    let Some(value) = request.headers.get(hyper::header::AUTHORIZATION) else { return Ok(None) };
+    let bearer = value.to_str().ok().and_then(|value| {
+        let (scheme, token) = value.split_once(' ')?;
+        scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+    });
+    bearer.map(Some).ok_or_else(|| {
+        Problem::new(Code::TokenRefused, "the Authorization header has no bearer token", "Send `Authorization: Bearer TOKEN`.")
+    })
+}

@@ -1,0 +1,66 @@
+//! Browsers carry requests of other sites: those are refused. So are names that somebody else's DNS made point here.
+
+use twicesafe_ledger::Code;
+
+use crate::http::{Problem, Request};
+
+/// Refuses what a page of another site sends. Programs that are not browsers send none of these headers.
+pub(crate) fn check(request: &Request) -> Result<(), Problem> {
+    let host = request.header("host").unwrap_or_default();
+    if let Some(origin) = request.header("origin") {
+        let same = origin.split_once("://").is_some_and(|(_, authority)| authority.eq_ignore_ascii_case(host));
+        if !same {
+            return Err(other_site("a page of another site sent this"));
+        }
+    }
+    let from_elsewhere =
+        matches!(request.header("sec-fetch-site"), Some("cross-site" | "same-site"));
+    // Following a link is how people come here; it changes nothing.
+    let follows_link = request.method == hyper::Method::GET && request.header("sec-fetch-mode") == Some("navigate");
+    match from_elsewhere && !follows_link {
+        true => Err(other_site("a page of another site sent this")),
+        false => Ok(()),
+    }
+}
+
+/// Where nobody needs a token, the name in the URL must be one of this machine: a page could otherwise come in under a name of
+/// its own that points here.
+pub(super) fn check_host(request: &Request) -> Result<(), Problem> {
+    let host = request.header("host").or_else(|| request.uri.host()).unwrap_or_default();
+    match is_loopback_name(host) {
+        true => Ok(()),
+        false => Err(other_site("the host name in the request is not one of this machine")),
+    }
+}
+
+fn is_loopback_name(host: &str) -> bool {
+    let name = match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
+    };
+    name.eq_ignore_ascii_case("localhost")
+        || name.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+fn other_site(message: &str) -> Problem {
+    Problem::new(
+        Code::OtherSite,
+        message,
+        "Send it from a program, or from a page of this server; use 127.0.0.1 or localhost in the URL, or a token.",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_this_machine_do_without_a_token() {
+        for host in ["localhost", "localhost:4080", "127.0.0.1:4080", "127.9.9.9", "[::1]:4080", "[::1]", "LOCALHOST:1"] {
+            assert!(is_loopback_name(host), "{host}");
+        }
+        for host in ["", "evil.example", "evil.example:4080", "127.0.0.1.evil.example", "localhost.evil.example:80", "10.0.0.1"] {
+            assert!(!is_loopback_name(host), "{host}");
+        }
+    }
+}

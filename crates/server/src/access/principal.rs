@@ -1,0 +1,199 @@
+//! What somebody may do.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use twicesafe_ledger::{Actor, Code, InvalidName, Name};
+
+use super::tokens::Token;
+use crate::http::Problem;
+
+/// What a token, or a person, may do.
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize, schemars::JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Right {
+    /// Claim, renew, settle.
+    Act,
+    /// Say yes or no to what is held.
+    Approve,
+    /// Say what happened to what is in review.
+    Review,
+    /// Reset, forget, and watch the server itself.
+    Admin,
+}
+
+impl Right {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Act, Self::Approve, Self::Review, Self::Admin];
+
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Act => "act",
+            Self::Approve => "approve",
+            Self::Review => "review",
+            Self::Admin => "admin",
+        }
+    }
+
+    /// The right with that word.
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|right| right.as_str() == word)
+    }
+}
+
+/// The tenant that is there without being set up.
+pub(super) const TENANT_DEFAULT: &str = "default";
+
+/// Somebody, with what they may do.
+#[derive(Clone, Debug)]
+pub(crate) struct Principal {
+    /// Who, for the journal.
+    pub(crate) actor: Actor,
+    reach: Option<Reach>,
+}
+
+/// Where a token reaches. Somebody on the machine itself reaches everything.
+#[derive(Clone, Debug)]
+struct Reach {
+    tenant: String,
+    /// Tenants there are; their names are not scopes of others.
+    tenants: Arc<BTreeSet<String>>,
+    /// Scopes, or what they begin with up to a slash; none: all of the tenant's.
+    prefixes: Vec<String>,
+    rights: Vec<Right>,
+}
+
+impl Principal {
+    pub(super) fn anybody(actor: Actor) -> Self {
+        Self { actor, reach: None }
+    }
+
+    pub(super) fn of(token: &Token, tenants: Arc<BTreeSet<String>>) -> Result<Self, InvalidName> {
+        let actor = match &token.person {
+            Some(person) => Actor::new(&format!("person:{person}"))?,
+            None => Actor::new(&format!("token:{}", token.name))?,
+        };
+        let (tenant, prefixes, rights) = (token.tenant.clone(), token.scopes.clone(), token.rights.clone());
+        Ok(Self { actor, reach: Some(Reach { tenant, tenants, prefixes, rights }) })
+    }
+
+    /// Whether it has a right at all.
+    pub(crate) fn has(&self, right: Right) -> bool {
+        self.reach.as_ref().is_none_or(|reach| reach.rights.contains(&right))
+    }
+
+    pub(crate) fn demand(&self, right: Right) -> Result<(), Problem> {
+        match self.has(right) {
+            true => Ok(()),
+            false => Err(Problem::new(
+                Code::NotAllowed,
+                format!("this token does not have the right `{}`", right.as_str()),
+                "Use a token that has it: twicesafe token create --rights.",
+            )),
+        }
+    }
+
+    /// Whether a scope is within reach (S3): another tenant's never is.
+    pub(crate) fn reaches(&self, scope: &str) -> bool {
+        self.reach.as_ref().is_none_or(|reach| reach.covers(scope))
+    }
+
+    /// Whether it reaches everything, and nobody need look at scopes.
+    pub(crate) fn reaches_everything(&self) -> bool {
+        self.reach.is_none()
+    }
+
+    pub(crate) fn demand_scope(&self, scope: &str) -> Result<(), Problem> {
+        match self.reaches(scope) {
+            true => Ok(()),
+            false => Err(Problem::new(
+                Code::NotAllowed,
+                "this token does not reach that scope",
+                self.reach.as_ref().map_or_else(String::new, Reach::explained),
+            )),
+        }
+    }
+
+    /// What is about the whole ledger, and would tell one tenant about another, is for who runs it: somebody on the machine
+    /// itself, or an admin of the default tenant who is not confined to scopes.
+    pub(crate) fn demand_operator(&self) -> Result<(), Problem> {
+        let runs_it = |reach: &Reach| {
+            reach.rights.contains(&Right::Admin) && reach.tenant == TENANT_DEFAULT && reach.prefixes.is_empty()
+        };
+        match self.reach.as_ref().is_none_or(runs_it) {
+            true => Ok(()),
+            false => Err(Problem::new(
+                Code::NotAllowed,
+                "this is about the whole ledger",
+                "Use a token of the default tenant with the right `admin` and without scopes.",
+            )),
+        }
+    }
+
+    /// A right about an intent. What was forgotten has no scope any more, and only an admin of everything reaches it.
+    pub(crate) fn demand_about(&self, right: Right, name: Option<&Name>) -> Result<(), Problem> {
+        self.demand(right)?;
+        self.demand_scope(name.map_or("", |name| name.scope.as_str()))
+    }
+}
+
+impl Reach {
+    /// A scope belongs to the tenant whose name is its first part, and otherwise to the default tenant.
+    fn covers(&self, scope: &str) -> bool {
+        let first = scope.split('/').next().unwrap_or_default();
+        let owner = if self.tenants.contains(first) { first } else { TENANT_DEFAULT };
+        let within = |prefix: &String| match prefix.ends_with('/') {
+            true => scope.starts_with(prefix.as_str()),
+            false => scope == prefix || scope.strip_prefix(prefix.as_str()).is_some_and(|rest| rest.starts_with('/')),
+        };
+        !scope.is_empty() && owner == self.tenant && (self.prefixes.is_empty() || self.prefixes.iter().any(within))
+    }
+
+    fn explained(&self) -> String {
+        match (self.prefixes.as_slice(), self.tenant.as_str()) {
+            ([], TENANT_DEFAULT) => "Its scopes are those that do not begin with the name of another tenant.".to_owned(),
+            ([], tenant) => format!("Its scopes begin with `{tenant}/`."),
+            (prefixes, _) => format!("Its scopes are: {}.", prefixes.join(", ")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reach(tenant: &str, prefixes: &[&str]) -> Reach {
+        Reach {
+            tenant: tenant.to_owned(),
+            tenants: Arc::new(["acme", "default", "acm"].map(str::to_owned).into()),
+            prefixes: prefixes.iter().map(|prefix| (*prefix).to_owned()).collect(),
+            rights: vec![],
+        }
+    }
+
+    #[test]
+    fn s3_a_token_never_reaches_another_tenants_scope() {
+        for (tenant, prefixes, scope, covered) in [
+            ("default", &[][..], "billing/invoice", true),
+            ("default", &[], "default/billing/invoice", true),
+            ("default", &[], "acme/billing", false),
+            ("default", &[], "acme", false),
+            ("default", &[], "acmes/billing", true),
+            ("default", &[], "", false),
+            ("acme", &[], "acme/billing", true),
+            ("acme", &[], "acm/billing", false),
+            ("acme", &[], "billing/invoice", false),
+            ("acme", &["acme/crm"], "acme/crm/contact.create", true),
+            ("acme", &["acme/crm"], "acme/crm", true),
+            ("acme", &["acme/crm"], "acme/crmx", false),
+            ("acme", &["acme/crm/"], "acme/crm", false),
+            ("acme", &["billing/"], "billing/invoice", false),
+            ("default", &["acme/"], "acme/billing", false),
+        ] {
+            assert_eq!(reach(tenant, prefixes).covers(scope), covered, "{tenant} {prefixes:?} {scope}");
+        }
+    }
+}

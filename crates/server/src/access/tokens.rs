@@ -1,0 +1,278 @@
+//! Tokens: made by an operator, kept as hashes in the ledger, read again and again by every server.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::{Deserialize, Serialize};
+use subtle::ConstantTimeEq;
+use tokio::sync::Mutex;
+use twicesafe_ledger::{Code, Filter, Ledger, Scope, Timestamp};
+
+use super::principal::{Right, TENANT_DEFAULT};
+use crate::error::ServerError;
+use crate::http::Problem;
+
+/// The kind of note that a token is.
+const KIND: &str = "token";
+/// What a token begins with, so that people and scanners know one when they see it.
+const PREFIX: &str = "twicesafe";
+/// How long a server goes on believing what it read: a revoked token is refused after that at the latest.
+pub(crate) const REFRESH: Duration = Duration::from_secs(2);
+/// How often a token that nobody knows makes a server read again.
+const REFRESH_FOR_UNKNOWN: Duration = Duration::from_millis(200);
+
+/// A token, as it is kept: without what would let anybody use it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Token {
+    /// Its id, which is also part of the token.
+    #[serde(skip)]
+    pub id: String,
+    /// What it is called.
+    pub name: String,
+    /// Whose it is.
+    pub tenant: String,
+    /// Where it reaches; nothing: everywhere in the tenant.
+    pub scopes: Vec<String>,
+    /// What it may do.
+    pub rights: Vec<Right>,
+    /// Who acts with it, where that is a person of the configuration.
+    pub person: Option<String>,
+    /// BLAKE3 of its secret part.
+    hash: String,
+    /// When it was made, in ledger time.
+    created_at: i64,
+    /// When it ends.
+    expires_at: Option<i64>,
+    /// When it was revoked.
+    revoked_at: Option<i64>,
+}
+
+impl Token {
+    /// When it was made.
+    pub fn created_at(&self) -> Timestamp {
+        Timestamp::from_millis(self.created_at)
+    }
+
+    /// When it ends by itself.
+    pub fn expires_at(&self) -> Option<Timestamp> {
+        self.expires_at.map(Timestamp::from_millis)
+    }
+
+    /// When it was revoked.
+    pub fn revoked_at(&self) -> Option<Timestamp> {
+        self.revoked_at.map(Timestamp::from_millis)
+    }
+
+    fn is_good(&self, now: Timestamp) -> bool {
+        self.revoked_at.is_none() && self.expires_at().is_none_or(|end| now < end)
+    }
+}
+
+/// What a token should be.
+#[derive(Clone, Debug)]
+pub struct NewToken {
+    /// What it is called.
+    pub name: String,
+    /// Whose it is; otherwise the default tenant's.
+    pub tenant: Option<String>,
+    /// Where it reaches.
+    pub scopes: Vec<String>,
+    /// What it may do.
+    pub rights: Vec<Right>,
+    /// Who acts with it.
+    pub person: Option<String>,
+    /// How long it is good.
+    pub expires_after: Option<Duration>,
+}
+
+/// Makes a token. What is returned is all there ever is of it.
+pub async fn create(ledger: &Ledger, new: NewToken) -> Result<(String, Token), ServerError> {
+    let tenant = new.tenant.unwrap_or_else(|| TENANT_DEFAULT.to_owned());
+    if Scope::new(&tenant).is_err() || tenant.contains('/') {
+        return Err(ServerError::usage(format!("`{tenant}` cannot be a tenant: it is one part of a scope")));
+    }
+    for scope in &new.scopes {
+        Scope::new(scope.trim_end_matches('/')).map_err(|error| ServerError::usage(format!("`{scope}`: {error}")))?;
+    }
+    twicesafe_ledger::Actor::new(&new.name).map_err(|error| ServerError::usage(error.to_string()))?;
+    if new.rights.is_empty() {
+        return Err(ServerError::usage("a token without a right is good for nothing".to_owned()));
+    }
+    let known = list(ledger).await?;
+    if known.iter().any(|token| token.name == new.name && token.revoked_at.is_none()) {
+        return Err(ServerError::usage(format!("there is a token `{}` already; revoke it, or take another name", new.name)));
+    }
+    let is_new = tenant != TENANT_DEFAULT && known.iter().all(|token| token.tenant != tenant);
+    if is_new && is_used(ledger, &tenant).await? {
+        return Err(ServerError::usage(format!(
+            "scopes that begin with `{tenant}/` are in use by the default tenant; take another name for the tenant"
+        )));
+    }
+    let (id, secret) = (encoded(&random::<6>()), encoded(&random::<32>()));
+    let now = ledger.store().now().await?;
+    let token = Token {
+        id,
+        name: new.name,
+        tenant,
+        scopes: new.scopes,
+        rights: new.rights,
+        person: new.person,
+        hash: hash(&secret),
+        created_at: now.as_millis(),
+        expires_at: new.expires_after.map(|span| (now + span).as_millis()),
+        revoked_at: None,
+    };
+    keep(ledger, &token).await?;
+    Ok((format!("{PREFIX}.{}.{secret}", token.id), token))
+}
+
+/// Whether anything was claimed under that first part of a scope.
+async fn is_used(ledger: &Ledger, tenant: &str) -> Result<bool, ServerError> {
+    for scope in [format!("{tenant}/"), tenant.to_owned()] {
+        let filter = Filter { scope: Some(scope), ..Filter::default() };
+        if !ledger.store().list(&filter, None, 1).await?.intents.is_empty() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// All tokens, oldest first.
+pub async fn list(ledger: &Ledger) -> Result<Vec<Token>, ServerError> {
+    let mut tokens = Vec::new();
+    for (id, value) in ledger.store().notes(KIND).await? {
+        let token: Token = serde_json::from_str(&value)
+            .map_err(|_| twicesafe_ledger::StoreError::Damaged(format!("the token {id} cannot be read")))?;
+        tokens.push(Token { id, ..token });
+    }
+    tokens.sort_by_key(|token| token.created_at);
+    Ok(tokens)
+}
+
+/// Revokes the tokens with that name or id. Servers refuse them within two seconds.
+pub async fn revoke(ledger: &Ledger, which: &str) -> Result<Vec<Token>, ServerError> {
+    let now = ledger.store().now().await?;
+    let mut revoked = Vec::new();
+    for mut token in list(ledger).await? {
+        if (token.name == which || token.id == which) && token.revoked_at.is_none() {
+            token.revoked_at = Some(now.as_millis());
+            keep(ledger, &token).await?;
+            revoked.push(token);
+        }
+    }
+    match revoked.is_empty() {
+        true => Err(ServerError::NoSuchToken(which.to_owned())),
+        false => Ok(revoked),
+    }
+}
+
+async fn keep(ledger: &Ledger, token: &Token) -> Result<(), ServerError> {
+    let value = serde_json::to_string(token).expect("a token is text and numbers");
+    Ok(ledger.store().put_note(KIND, &token.id, Some(&value)).await?)
+}
+
+/// The tokens as a server knows them.
+pub(crate) struct Tokens {
+    ledger: Ledger,
+    known: RwLock<Known>,
+    reading: Mutex<()>,
+}
+
+struct Known {
+    tokens: BTreeMap<String, Arc<Token>>,
+    tenants: Arc<BTreeSet<String>>,
+    read_at: Instant,
+}
+
+impl Tokens {
+    /// Reads them.
+    pub(crate) async fn read(ledger: &Ledger) -> Result<Self, ServerError> {
+        let known = read(ledger).await?;
+        Ok(Self { ledger: ledger.clone(), known: RwLock::new(known), reading: Mutex::new(()) })
+    }
+
+    fn known(&self) -> std::sync::RwLockReadGuard<'_, Known> {
+        self.known.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a token was ever made: from then on nobody does without.
+    pub(crate) fn are_needed(&self) -> bool {
+        !self.known().tokens.is_empty()
+    }
+
+    pub(super) fn tenants(&self) -> Arc<BTreeSet<String>> {
+        self.known().tenants.clone()
+    }
+
+    /// The token that this text is, if it is good now.
+    pub(super) async fn find(&self, text: &str) -> Result<Option<Arc<Token>>, Problem> {
+        let mut parts = text.split('.');
+        let (Some(PREFIX), Some(id), Some(secret), None) = (parts.next(), parts.next(), parts.next(), parts.next()) else {
+            return Ok(None);
+        };
+        if !self.known().tokens.contains_key(id) {
+            self.refresh(REFRESH_FOR_UNKNOWN).await?;
+        } else {
+            self.refresh(REFRESH).await?;
+        }
+        let Some(token) = self.known().tokens.get(id).cloned() else { return Ok(None) };
+        let same = hash(secret).as_bytes().ct_eq(token.hash.as_bytes());
+        if !bool::from(same) {
+            return Ok(None);
+        }
+        // Tokens end by ledger time; most have no end, and then nobody need ask for it.
+        let now = match token.expires_at {
+            Some(_) => self.ledger.store().now().await?,
+            None => Timestamp::default(),
+        };
+        Ok(Some(token).filter(|token| token.is_good(now)))
+    }
+
+    /// Reads again what was read longer ago than that. Others go on with what is known meanwhile, unless it is too old.
+    pub(crate) async fn refresh(&self, older_than: Duration) -> Result<(), Problem> {
+        if self.known().read_at.elapsed() < older_than {
+            return Ok(());
+        }
+        let _one_at_a_time = self.reading.lock().await;
+        if self.known().read_at.elapsed() < older_than {
+            return Ok(());
+        }
+        let fresh = read(&self.ledger).await.map_err(Problem::from)?;
+        *self.known.write().unwrap_or_else(PoisonError::into_inner) = fresh;
+        Ok(())
+    }
+}
+
+async fn read(ledger: &Ledger) -> Result<Known, ServerError> {
+    let read_at = Instant::now();
+    let tokens: BTreeMap<_, _> =
+        list(ledger).await?.into_iter().map(|token| (token.id.clone(), Arc::new(token))).collect();
+    let tenants = tokens.values().map(|token| token.tenant.clone()).chain([TENANT_DEFAULT.to_owned()]).collect();
+    Ok(Known { tokens, tenants: Arc::new(tenants), read_at })
+}
+
+fn hash(secret: &str) -> String {
+    blake3::hash(secret.as_bytes()).to_hex().to_string()
+}
+
+fn encoded(bytes: &[u8]) -> String {
+    URL_SAFE_NO_PAD.encode(bytes)
+}
+
+fn random<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).expect("a system without randomness cannot keep anybody out");
+    bytes
+}
+
+impl From<ServerError> for Problem {
+    fn from(error: ServerError) -> Self {
+        match error {
+            ServerError::Ledger(error) => error.into(),
+            other => Self::new(Code::LedgerDamaged, other.to_string(), other.remedy()),
+        }
+    }
+}

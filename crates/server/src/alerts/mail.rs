@@ -1,0 +1,45 @@
+//! Alerts by mail.
+
+use lettre::message::header::ContentType;
+use lettre::transport::smtp::authentication::Credentials;
+use lettre::{AsyncSmtpTransport, AsyncTransport, Tokio1Executor};
+
+use super::message::Message;
+use crate::config::{Smtp, SmtpSecurity};
+
+/// Sends one mail. The message id is made from the key: mail programs show the same message once.
+pub(super) async fn send(smtp: &Smtp, to: &str, message: &Message, key: &str) -> Result<(), String> {
+    let said = |error: &dyn std::fmt::Display| error.to_string();
+    let from: lettre::message::Mailbox = smtp.from.parse().map_err(|error| said(&error))?;
+    let domain = from.email.domain().to_owned();
+    let id: String = key.chars().filter(char::is_ascii_alphanumeric).collect();
+    // A line break in a name would start another header.
+    let subject: String = message.subject().chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let mail = lettre::Message::builder()
+        .from(from)
+        .to(to.parse().map_err(|error| said(&error))?)
+        .subject(format!("[twicesafe] {subject}"))
+        .message_id(Some(format!("<{id}@{domain}>")))
+        .header(ContentType::TEXT_PLAIN)
+        .body(message.text())
+        .map_err(|error| said(&error))?;
+    let transport = match smtp.security {
+        SmtpSecurity::Starttls => {
+            AsyncSmtpTransport::<Tokio1Executor>::starttls_relay(&smtp.host).map_err(|error| said(&error))?
+        }
+        SmtpSecurity::Tls => AsyncSmtpTransport::<Tokio1Executor>::relay(&smtp.host).map_err(|error| said(&error))?,
+        SmtpSecurity::None => AsyncSmtpTransport::<Tokio1Executor>::builder_dangerous(&smtp.host),
+    };
+    let transport = match smtp.port {
+        Some(port) => transport.port(port),
+        None => transport,
+    };
+    let transport = match (&smtp.user, &smtp.password) {
+        (Some(user), Some(password)) => {
+            let password = password.reveal().map_err(|error| said(&error))?;
+            transport.credentials(Credentials::new(user.clone(), password))
+        }
+        _ => transport,
+    };
+    transport.build().send(mail).await.map(drop).map_err(|error| said(&error))
+}

@@ -1,0 +1,92 @@
+//! What people are told.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use twicesafe_ledger::{Status, Stored};
+
+use crate::wire::{IntentView, time};
+
+/// Why somebody is told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    Held,
+    Review,
+    Overdue,
+    Expired,
+    OutOfAttempts,
+    DoubleEffect,
+}
+
+impl Kind {
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Held => "held",
+            Self::Review => "review",
+            Self::Overdue => "overdue",
+            Self::Expired => "expired",
+            Self::OutOfAttempts => "out-of-attempts",
+            Self::DoubleEffect => "double-effect",
+        }
+    }
+}
+
+/// One thing somebody is told.
+pub(super) struct Message {
+    pub(super) kind: Kind,
+    pub(super) stored: Arc<Stored>,
+    pub(super) link: Option<String>,
+}
+
+impl Message {
+    /// In one line.
+    pub(super) fn subject(&self) -> String {
+        let name = self.stored.record.name.as_ref();
+        let (scope, key) = name.map_or(("", ""), |name| (name.scope.as_str(), name.key.as_str()));
+        let what = match self.kind {
+            Kind::Held => "waits for your yes or no",
+            Kind::Review => "may or may not have happened; somebody must look",
+            Kind::Overdue => "has waited for a person for a long time",
+            Kind::Expired => "was rejected: nobody said yes in time",
+            Kind::OutOfAttempts => "is out of attempts; nothing was sent",
+            Kind::DoubleEffect => "HAPPENED TWICE: two attempts report different external ids",
+        };
+        format!("{scope} {key} {what}")
+    }
+
+    /// In some lines.
+    pub(super) fn text(&self) -> String {
+        let record = &self.stored.record;
+        let mut text = self.subject();
+        text.push_str(&format!("\nAsked by {}, {}.", record.requested_by, time(record.created_at)));
+        if let Some(approval) = record.approval.as_ref().filter(|_| record.status == Status::Held) {
+            text.push_str(&format!("\nUntil {}.", time(approval.expires_at)));
+        }
+        if let Some(place) = record.place.as_ref().filter(|_| record.status == Status::Review && record.holds_lane()) {
+            text.push_str(&format!("\nThe lane {} waits until then.", place.lane.as_str()));
+        }
+        match &self.link {
+            Some(link) => text.push_str(&format!("\nDecide here: {link}")),
+            None => {
+                let (scope, key) = record.name.as_ref().map_or(("", ""), |name| (name.scope.as_str(), name.key.as_str()));
+                text.push_str(&format!("\nMore: twicesafe show {scope} '{}'", key.replace('\'', r"'\''")));
+            }
+        }
+        text
+    }
+
+    pub(super) fn for_slack(&self) -> Value {
+        // Slack reads these three as markup.
+        let text = self.text().replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+        json!({ "text": text })
+    }
+
+    pub(super) fn for_programs(&self) -> Value {
+        json!({
+            "kind": self.kind.word(),
+            "message": self.subject(),
+            "link": self.link,
+            "intent": IntentView::of(&self.stored),
+        })
+    }
+}

@@ -1,0 +1,90 @@
+//! What becomes of intents, as server-sent events: by commands of this server, and by what it finds when it sweeps. A hint to
+//! look, not a record: the journal is the record.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::StatusCode;
+use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderValue};
+use tokio::sync::broadcast::error::RecvError;
+use twicesafe_ledger::{Code, Stored};
+
+use super::Call;
+use super::parse::Parameters;
+use crate::http::{Body, Problem, Response};
+use crate::server::Shared;
+use crate::wire::IntentView;
+
+/// Most who listen at a time.
+const LISTENERS_MAX: usize = 100;
+/// How often a silent stream says that it is alive.
+const ALIVE_EVERY: Duration = Duration::from_secs(15);
+
+/// How many listen.
+#[derive(Default)]
+pub(crate) struct Listeners(Arc<AtomicUsize>);
+
+/// One who listens, until it is dropped.
+struct Place(Arc<AtomicUsize>);
+
+impl Listeners {
+    fn place(&self) -> Option<Place> {
+        let place = Place(self.0.clone());
+        (self.0.fetch_add(1, Ordering::SeqCst) < LISTENERS_MAX).then_some(place)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+pub(super) fn listen(shared: &Shared, call: &Call) -> Result<Response, Problem> {
+    let asked = Parameters::of(&call.request, &["scope"])?;
+    let wanted = asked.optional("scope").map(|scope| scope.trim_end_matches('/').to_owned());
+    let Some(place) = shared.listeners.place() else {
+        return Err(Problem::new(Code::Overloaded, "too many listen already", "Close other streams, or poll GET /v1/intents.")
+            .retry_after(ALIVE_EVERY));
+    };
+    let (events, body) = Body::events();
+    let (mut changes, principal, mut drain) = (shared.ledger.changes(), call.principal.clone(), call.request.drain.clone());
+    let wants = move |stored: &Stored| {
+        let scope = stored.record.name.as_ref().map_or("", |name| name.scope.as_str());
+        let within = |wanted: &String| {
+            scope == wanted || scope.strip_prefix(wanted.as_str()).is_some_and(|rest| rest.starts_with('/'))
+        };
+        (principal.reaches_everything() || principal.reaches(scope)) && wanted.as_ref().is_none_or(within)
+    };
+    tokio::spawn(async move {
+        let _place = place;
+        loop {
+            let event = tokio::select! {
+                change = changes.recv() => match change {
+                    Ok(stored) if wants(&stored) => event("intent", &stored),
+                    Ok(_) => continue,
+                    Err(RecvError::Lagged(missed)) => format!("event: missed\ndata: {{\"events\":{missed}}}\n\n"),
+                    Err(RecvError::Closed) => return,
+                },
+                () = tokio::time::sleep(ALIVE_EVERY) => ": alive\n\n".to_owned(),
+                () = drain.begun() => return,
+                () = events.closed() => return,
+            };
+            // One that does not read is cut off rather than waited for.
+            if events.try_send(Bytes::from(event)).is_err() {
+                return;
+            }
+        }
+    });
+    let mut headers = HeaderMap::new();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    Ok(Response { status: StatusCode::OK, headers, body })
+}
+
+fn event(kind: &str, stored: &Stored) -> String {
+    let data = serde_json::to_string(&IntentView::of(stored)).unwrap_or_default();
+    format!("event: {kind}\nid: {}-{}\ndata: {data}\n\n", stored.id.number(), stored.version)
+}

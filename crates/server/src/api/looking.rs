@@ -1,0 +1,114 @@
+//! Looking: one intent, many, what waits, figures.
+
+use hyper::StatusCode;
+use serde_json::{Map, json};
+use twicesafe_ledger::{Cursor, Filter, Name, Page, Refusal, Status, Stored};
+
+use super::parse::Parameters;
+use super::Call;
+use crate::access::Principal;
+use crate::figures;
+use crate::http::{Problem, Response};
+use crate::server::Shared;
+use crate::wire::{self, AnswerView, IntentView, JournalView, PageView, ShownIntent};
+
+/// Intents on a page unless somebody says otherwise, and at most.
+const PAGE_DEFAULT: usize = 100;
+pub(super) const PAGE_MAX: usize = 1000;
+/// Pages read to fill one, where most of what is there is out of reach.
+const PAGES_READ_MAX: usize = 20;
+/// How far back figures go unless somebody says otherwise.
+const STATS_DEFAULT: std::time::Duration = std::time::Duration::from_secs(30 * 24 * 3600);
+
+pub(super) async fn intents(shared: &Shared, call: &Call) -> Result<Response, Problem> {
+    let known = ["scope", "status", "work", "containing", "created_from", "created_before", "limit", "cursor"];
+    let asked = Parameters::of(&call.request, &known)?;
+    let words = Status::ALL.map(Status::as_str).join(", ");
+    let filter = Filter {
+        scope: asked.optional("scope").map(str::to_owned),
+        status: asked.read("status", &format!("One of: {words}."), Status::from_word)?,
+        work: asked.optional("work").map(str::to_owned),
+        containing: asked.optional("containing").map(str::to_owned),
+        created_from: asked.time("created_from")?,
+        created_before: asked.time("created_before")?,
+    };
+    page(shared, call, &asked, &filter).await
+}
+
+pub(super) async fn waiting(shared: &Shared, call: &Call, status: Status) -> Result<Response, Problem> {
+    let asked = Parameters::of(&call.request, &["scope", "limit", "cursor"])?;
+    let scope = asked.optional("scope").map(str::to_owned);
+    page(shared, call, &asked, &Filter { scope, status: Some(status), ..Filter::default() }).await
+}
+
+async fn page(shared: &Shared, call: &Call, asked: &Parameters, filter: &Filter) -> Result<Response, Problem> {
+    let limit = asked
+        .read("limit", "A number from 1 to 1000.", |text| {
+            text.parse().ok().filter(|limit| (1..=PAGE_MAX).contains(limit))
+        })?
+        .unwrap_or(PAGE_DEFAULT);
+    let mut after = asked.read("cursor", "Give back what `next` said.", Cursor::from_text)?;
+    let mut intents = Vec::new();
+    for _ in 0..PAGES_READ_MAX {
+        let Page { intents: found, next } = shared.ledger.store().list(filter, after, limit - intents.len()).await?;
+        intents.extend(found.iter().filter(|stored| reaches(&call.principal, stored)).map(IntentView::of));
+        after = next;
+        if after.is_none() || intents.len() >= limit {
+            break;
+        }
+    }
+    Ok(Response::json(StatusCode::OK, &PageView { intents, next: after.map(Cursor::to_text) }))
+}
+
+fn reaches(principal: &Principal, stored: &Stored) -> bool {
+    let scope = stored.record.name.as_ref().map_or("", |name| name.scope.as_str());
+    principal.reaches_everything() || principal.reaches(scope)
+}
+
+pub(super) async fn intent(shared: &Shared, call: &Call) -> Result<Response, Problem> {
+    let asked = Parameters::of(&call.request, &["scope", "key"])?;
+    let name = Name::new(asked.required("scope")?, asked.required("key")?)?;
+    call.principal.demand_scope(name.scope.as_str())?;
+    let dossier = shared.ledger.dossier(&name).await?.ok_or(Refusal::NoSuchIntent)?;
+    let record = &dossier.stored.record;
+    let shown = ShownIntent {
+        intent: IntentView::of(&dossier.stored),
+        source: wire::source_word(record.source),
+        recovery: record.policy.recovery.as_str(),
+        answer: record.answer.as_ref().map(AnswerView::of),
+        request: dossier.request.as_ref().map(|request| String::from_utf8_lossy(request).into_owned()),
+        approved_by: record
+            .approval
+            .iter()
+            .flat_map(|approval| &approval.approved_by)
+            .map(|actor| actor.as_str().to_owned())
+            .collect(),
+        journal: dossier.journal.iter().map(JournalView::of).collect(),
+    };
+    Ok(Response::json(StatusCode::OK, &shown))
+}
+
+pub(super) async fn work(shared: &Shared, call: &Call) -> Result<Response, Problem> {
+    let asked = Parameters::of(&call.request, &["id"])?;
+    let steps = shared.ledger.store().work(asked.required("id")?).await?;
+    let intents = steps.iter().filter(|stored| reaches(&call.principal, stored)).map(IntentView::of).collect();
+    Ok(Response::json(StatusCode::OK, &PageView { intents, next: None }))
+}
+
+pub(super) async fn stats(shared: &Shared, call: &Call) -> Result<Response, Problem> {
+    call.principal.demand_operator()?;
+    let asked = Parameters::of(&call.request, &["since", "until"])?;
+    let store = shared.ledger.store();
+    let until = match asked.time("until")? {
+        Some(until) => until,
+        None => store.now().await?,
+    };
+    let since = asked.time("since")?.unwrap_or_else(|| until.minus(STATS_DEFAULT));
+    let counts = store.statistics(since, until).await?;
+    let mut answer = Map::from_iter([
+        ("since".to_owned(), json!(wire::time(since))),
+        ("until".to_owned(), json!(wire::time(until))),
+    ]);
+    answer.extend(figures::as_json(&counts));
+    Ok(Response::json(StatusCode::OK, &answer))
+}

@@ -1,0 +1,160 @@
+//! The API: claim, settle, look, decide, for any language. One table of routes is what is served and what the OpenAPI document
+//! says.
+
+mod claims;
+mod deciding;
+mod events;
+mod looking;
+mod openapi;
+mod parse;
+
+use hyper::header::{ALLOW, HeaderValue};
+use hyper::{Method, StatusCode};
+use serde_json::{Map, Value, json};
+use twicesafe_ledger::{Code, Stored};
+
+pub(crate) use events::Listeners;
+pub(crate) use openapi::document;
+
+use crate::access::{Principal, Right};
+use crate::http::{Problem, Request, Response};
+use crate::server::Shared;
+use crate::wire;
+
+/// A request and who sent it.
+pub(crate) struct Call {
+    pub(crate) request: Request,
+    pub(crate) principal: Principal,
+}
+
+/// What can be asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Operation {
+    Claim,
+    Renew,
+    Ask,
+    Settle,
+    Intents,
+    Intent,
+    Work,
+    Approvals,
+    Review,
+    Approve,
+    Reject,
+    Resolve,
+    Reset,
+    Forget,
+    Stats,
+    Events,
+}
+
+/// One line of the table.
+pub(crate) struct Route {
+    pub(crate) method: Method,
+    pub(crate) path: &'static str,
+    pub(crate) operation: Operation,
+    /// What one must be allowed to; nothing: any right will do, within one's scopes.
+    pub(crate) right: Option<Right>,
+    pub(crate) summary: &'static str,
+}
+
+macro_rules! routes {
+    ($($method:ident $path:literal $operation:ident $right:expr, $summary:literal)*) => {
+        /// Everything there is under `/v1`.
+        pub(crate) const ROUTES: &[Route] = &[$(Route {
+            method: Method::$method, path: $path, operation: Operation::$operation, right: $right, summary: $summary,
+        }),*];
+    };
+}
+
+routes! {
+    POST "/v1/claim" Claim Some(Right::Act), "Asks for leave to act, or for the first answer."
+    POST "/v1/renew" Renew Some(Right::Act), "Extends the lease of a permit: I am still at it."
+    POST "/v1/settle" Settle Some(Right::Act), "Says what came of a permit."
+    POST "/v1/ask" Ask Some(Right::Act), "Asks for leave to look up whether an intent in doubt happened."
+    GET "/v1/intents" Intents None, "Lists intents, newest first."
+    GET "/v1/intent" Intent None, "Shows everything about one intent, with its journal."
+    GET "/v1/work" Work None, "Shows the steps of a unit of work."
+    GET "/v1/approvals" Approvals None, "Lists what waits for a person's yes."
+    GET "/v1/review" Review None, "Lists what may or may not have happened and waits for a person's finding."
+    POST "/v1/approve" Approve Some(Right::Approve), "Says yes to an intent that is held."
+    POST "/v1/reject" Reject Some(Right::Approve), "Says no to an intent that is held."
+    POST "/v1/resolve" Resolve Some(Right::Review), "Says what happened to an intent in review."
+    POST "/v1/reset" Reset Some(Right::Admin), "Starts a settled intent afresh: the next claim acts again."
+    POST "/v1/forget" Forget Some(Right::Admin), "Drops key, answers and request of a settled intent; it still does not happen again."
+    GET "/v1/stats" Stats None, "Figures, each with its definition."
+    GET "/v1/events" Events None, "What becomes of intents, as server-sent events."
+}
+
+/// The route for a request, or why there is none.
+pub(crate) fn route(request: &Request) -> Result<&'static Route, Problem> {
+    let mut allowed = Vec::new();
+    for route in ROUTES.iter().filter(|route| route.path == request.path()) {
+        if route.method == request.method {
+            return Ok(route);
+        }
+        allowed.push(route.method.as_str());
+    }
+    Err(match allowed.is_empty() {
+        true => nothing_here(),
+        false => wrong_method(&allowed.join(", ")),
+    })
+}
+
+pub(crate) fn nothing_here() -> Problem {
+    Problem::new(Code::NoSuchPage, "there is nothing at this address", "What there is: GET /openapi.json.")
+}
+
+pub(crate) fn wrong_method(allowed: &str) -> Problem {
+    let facts = Map::from_iter([("allow".to_owned(), json!(allowed))]);
+    Problem::new(Code::NoSuchPage, "this address does not take that method", format!("Use {allowed}."))
+        .with_status(StatusCode::METHOD_NOT_ALLOWED)
+        .with(facts)
+}
+
+/// Puts the methods that are allowed where programs look for them.
+pub(crate) fn with_allow(mut response: Response, allowed: &str) -> Response {
+    if let Ok(value) = HeaderValue::from_str(allowed) {
+        response.headers.insert(ALLOW, value);
+    }
+    response
+}
+
+/// Does what was asked for.
+pub(crate) async fn answer(shared: &Shared, route: &Route, call: &Call) -> Result<Response, Problem> {
+    if let Some(right) = route.right {
+        call.principal.demand(right)?;
+    }
+    match route.operation {
+        Operation::Claim => claims::claim(shared, call).await,
+        Operation::Renew => claims::renew(shared, call).await,
+        Operation::Ask => claims::ask(shared, call).await,
+        Operation::Settle => claims::settle(shared, call).await,
+        // Boxed: rare, and larger than what thousands wait in.
+        Operation::Intents => Box::pin(looking::intents(shared, call)).await,
+        Operation::Intent => Box::pin(looking::intent(shared, call)).await,
+        Operation::Work => Box::pin(looking::work(shared, call)).await,
+        Operation::Approvals => Box::pin(looking::waiting(shared, call, twicesafe_ledger::Status::Held)).await,
+        Operation::Review => Box::pin(looking::waiting(shared, call, twicesafe_ledger::Status::Review)).await,
+        Operation::Approve => Box::pin(deciding::approve(shared, call)).await,
+        Operation::Reject => Box::pin(deciding::reject(shared, call)).await,
+        Operation::Resolve => Box::pin(deciding::resolve(shared, call)).await,
+        Operation::Reset => Box::pin(deciding::reset(shared, call)).await,
+        Operation::Forget => Box::pin(deciding::forget(shared, call)).await,
+        Operation::Stats => Box::pin(looking::stats(shared, call)).await,
+        Operation::Events => events::listen(shared, call),
+    }
+}
+
+/// What every answer about an intent carries (S27).
+pub(crate) fn facts(stored: &Stored) -> Map<String, Value> {
+    let record = &stored.record;
+    let facts = [
+        ("intent", json!(stored.id.number())),
+        ("intent_status", json!(record.status.as_str())),
+        ("generation", json!(record.generation)),
+        ("attempt", json!(record.tries)),
+        ("expires_at", json!(wire::expiry(record))),
+    ];
+    facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}

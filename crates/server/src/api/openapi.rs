@@ -1,0 +1,171 @@
+//! The OpenAPI 3.1 document, made from the table of routes and the types that travel.
+
+use hyper::Method;
+use schemars::generate::SchemaSettings;
+use schemars::{JsonSchema, SchemaGenerator};
+use serde_json::{Map, Value, json};
+use twicesafe_ledger::Status;
+
+use super::{Operation, ROUTES, Route};
+use crate::wire;
+
+/// The document.
+pub(crate) fn document() -> Value {
+    let settings = SchemaSettings::draft2020_12().with(|settings| {
+        settings.definitions_path = "/components/schemas".into();
+        settings.meta_schema = None;
+    });
+    let mut generator = settings.into_generator();
+    let mut paths = Map::new();
+    for route in ROUTES {
+        let path = paths.entry(route.path).or_insert_with(|| json!({}));
+        path[route.method.as_str().to_ascii_lowercase()] = operation(route, &mut generator);
+    }
+    generator.subschema_for::<wire::ProblemView>();
+    let schemas = generator.take_definitions(true);
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Twicesafe",
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": "Claim before you act, settle after. The first answer is given to everybody who asks again.",
+            "license": { "name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0" },
+        },
+        "security": [{}, { "bearer": [] }],
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": {
+                "bearer": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "A token: twicesafe token create. Not needed on a loopback address as long as there is none.",
+                },
+            },
+        },
+    })
+}
+
+fn operation(route: &Route, generator: &mut SchemaGenerator) -> Value {
+    let mut described = json!({
+        "operationId": format!("{:?}", route.operation).to_ascii_lowercase(),
+        "summary": route.summary,
+        "responses": responses(route, generator),
+    });
+    if let Some(right) = route.right {
+        described["description"] = json!(format!("Needs the right `{}`.", right.as_str()));
+    }
+    if let Some(schema) = body(route.operation, generator) {
+        described["requestBody"] =
+            json!({ "required": true, "content": { "application/json": { "schema": schema } } });
+    }
+    let parameters = parameters(route.operation);
+    if !parameters.is_empty() {
+        described["parameters"] = parameters.into();
+    }
+    debug_assert!(route.method == Method::POST || route.method == Method::GET);
+    described
+}
+
+fn schema<T: JsonSchema>(generator: &mut SchemaGenerator) -> Value {
+    generator.subschema_for::<T>().into()
+}
+
+fn body(operation: Operation, generator: &mut SchemaGenerator) -> Option<Value> {
+    Some(match operation {
+        Operation::Claim => schema::<wire::ClaimRequest>(generator),
+        Operation::Renew => schema::<wire::RenewRequest>(generator),
+        Operation::Ask => schema::<wire::AskRequest>(generator),
+        Operation::Settle => schema::<wire::SettleRequest>(generator),
+        Operation::Approve | Operation::Reject | Operation::Reset | Operation::Forget => {
+            schema::<wire::DecisionRequest>(generator)
+        }
+        Operation::Resolve => schema::<wire::ResolveRequest>(generator),
+        _ => return None,
+    })
+}
+
+fn responses(route: &Route, generator: &mut SchemaGenerator) -> Value {
+    let problem = schema::<wire::ProblemView>(generator);
+    let mut responses = json!({
+        "default": {
+            "description": "A problem, with its code, what happened and what to do. 409 and 503 say when to ask again.",
+            "content": { "application/problem+json": { "schema": problem } },
+        },
+    });
+    let mut good = |status: &str, description: &str, media_type: &str, schema: Value| {
+        responses[status] = json!({ "description": description, "content": { media_type: { "schema": schema } } });
+    };
+    let json = "application/json";
+    match route.operation {
+        Operation::Claim => {
+            let schema = schema::<wire::ClaimAnswer<'_>>(generator);
+            good("201", "Act now, once, and settle.", json, schema.clone());
+            good("200", "It is done; this is the first answer.", json, schema);
+        }
+        Operation::Renew | Operation::Ask => {
+            good("200", "The permit.", json, schema::<wire::ClaimAnswer<'_>>(generator));
+        }
+        Operation::Settle | Operation::Approve | Operation::Reject | Operation::Resolve | Operation::Reset
+        | Operation::Forget => good("200", "Where the intent stands now.", json, schema::<wire::NotedAnswer>(generator)),
+        Operation::Intents | Operation::Work | Operation::Approvals | Operation::Review => {
+            good("200", "The intents.", json, schema::<wire::PageView>(generator));
+        }
+        Operation::Intent => good("200", "The intent.", json, schema::<wire::ShownIntent<'_>>(generator)),
+        Operation::Stats => good("200", "The figures.", json, json!({ "type": "object" })),
+        Operation::Events => good("200", "A stream of events.", "text/event-stream", json!({ "type": "string" })),
+    }
+    responses
+}
+
+fn parameters(operation: Operation) -> Vec<Value> {
+    let parameter = |name: &str, description: &str, required: bool, schema: Value| {
+        json!({ "name": name, "in": "query", "description": description, "required": required, "schema": schema })
+    };
+    let text = || json!({ "type": "string" });
+    let name = || json!({ "type": "string", "minLength": 1, "maxLength": 255 });
+    let time = || json!({ "type": "string", "format": "date-time" });
+    let scope = || parameter("scope", "This scope, or all below it when it ends with a slash.", false, text());
+    let paging = || {
+        [
+            parameter(
+                "limit",
+                "How many at most.",
+                false,
+                json!({ "type": "integer", "minimum": 1, "maximum": super::looking::PAGE_MAX, "default": 100 }),
+            ),
+            parameter("cursor", "What `next` said.", false, json!({ "type": "string", "pattern": "^-?[0-9a-f]+\\.-?[0-9a-f]+$" })),
+        ]
+    };
+    match operation {
+        Operation::Intents => {
+            let words = Status::ALL.map(Status::as_str);
+            let mut all = vec![
+                scope(),
+                parameter("status", "This status.", false, json!({ "type": "string", "enum": words })),
+                parameter("work", "Steps of this work.", false, text()),
+                parameter("containing", "This text in the key or in the external id.", false, text()),
+                parameter("created_from", "First heard of at or after.", false, time()),
+                parameter("created_before", "First heard of before.", false, time()),
+            ];
+            all.extend(paging());
+            all
+        }
+        Operation::Approvals | Operation::Review => {
+            let mut all = vec![scope()];
+            all.extend(paging());
+            all
+        }
+        Operation::Intent => vec![
+            parameter("scope", "The intent's scope.", true, name()),
+            parameter("key", "Its key.", true, name()),
+        ],
+        Operation::Work => vec![parameter("id", "The unit of work.", true, name())],
+        Operation::Stats => vec![
+            parameter("since", "From the hour of that time on; otherwise for 30 days.", false, time()),
+            parameter("until", "Up to the hour of that time, which counts in full.", false, time()),
+        ],
+        Operation::Events => vec![scope()],
+        _ => Vec::new(),
+    }
+}

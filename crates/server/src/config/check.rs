@@ -1,0 +1,158 @@
+//! The pre-launch checklist: what a file that can be read gets wrong all the same.
+
+use twicesafe_ledger::{Address, Ledger};
+
+use super::{Alert, Configuration};
+use crate::access::{Right, Tokens};
+use crate::http::Tls;
+
+/// Something the operator should know before anybody relies on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Advice {
+    /// Whether the server would refuse to start.
+    pub is_error: bool,
+    /// What it is about, as a path in the configuration.
+    pub about: String,
+    /// What is wrong, and what to do.
+    pub words: String,
+}
+
+/// Checks a configuration. With a ledger, tokens are looked at too.
+pub async fn check(configuration: &Configuration, ledger: Option<&Ledger>) -> Vec<Advice> {
+    let mut found = Found(Vec::new());
+    ledger_address(configuration, &mut found);
+    people(configuration, &mut found);
+    links(configuration, &mut found);
+    if let Some(files) = &configuration.tls
+        && let Err(why) = Tls::read(&files.certificate, &files.key)
+    {
+        found.error("tls", why);
+    }
+    if let Some(smtp) = &configuration.smtp {
+        if let Some(password) = &smtp.password {
+            secret("smtp.password", password, &mut found);
+        }
+        if smtp.from.parse::<lettre::message::Mailbox>().is_err() {
+            found.error("smtp.from", "this is not a mail address".to_owned());
+        }
+    }
+    if let Some(traces) = &configuration.traces {
+        if traces.otlp.parse::<hyper::Uri>().map_or(true, |uri| uri.host().is_none()) {
+            found.error("traces.otlp", "this is not a URL; write http://127.0.0.1:4318".to_owned());
+        }
+        traces.headers.iter().for_each(|(name, value)| secret(&format!("traces.headers.{name}"), value, &mut found));
+    }
+    reach(configuration, ledger, &mut found).await;
+    found.0
+}
+
+struct Found(Vec<Advice>);
+
+impl Found {
+    fn error(&mut self, about: &str, words: String) {
+        self.0.push(Advice { is_error: true, about: about.to_owned(), words });
+    }
+
+    fn warning(&mut self, about: &str, words: &str) {
+        self.0.push(Advice { is_error: false, about: about.to_owned(), words: words.to_owned() });
+    }
+}
+
+fn secret(about: &str, secret: &super::Secret, found: &mut Found) {
+    if let Err(error) = secret.reveal() {
+        found.error(about, error.to_string());
+    } else if secret.is_written_out() {
+        found.warning(about, "the secret stands in the file itself; use ${ENV} or file:PATH");
+    }
+}
+
+fn ledger_address(configuration: &Configuration, found: &mut Found) {
+    match configuration.ledger.as_deref().map(Address::parse) {
+        None => found.warning("ledger", "no ledger is named here; --ledger or TWICESAFE_LEDGER must name it"),
+        Some(Err(error)) => found.error("ledger", error.to_string()),
+        Some(Ok(Address::Memory)) => {
+            found.warning("ledger", "this ledger forgets everything when the server stops; use it for trying only");
+        }
+        Some(Ok(_)) => {}
+    }
+}
+
+fn people(configuration: &Configuration, found: &mut Found) {
+    for (name, person) in &configuration.people {
+        let about = format!("people.{name}");
+        if twicesafe_ledger::Actor::new(&format!("person:{name}")).is_err() {
+            found.error(&about, "this is not a name: at most 200 bytes, no control characters".to_owned());
+        }
+        if person.rights.is_empty() {
+            found.warning(&about, "no rights: this person is told nothing; give `approve`, `review` or both");
+        }
+        for alert in &person.alert.0 {
+            let about = format!("{about}.alert");
+            match alert {
+                Alert::Slack(url) | Alert::Webhook(url) => match url.reveal() {
+                    Err(error) => found.error(&about, error.to_string()),
+                    Ok(text) => match text.parse::<hyper::Uri>() {
+                        Ok(uri) if matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some() => {}
+                        _ => found.error(&about, "this is not a URL; write https://... or mailto:...".to_owned()),
+                    },
+                },
+                Alert::Mail(address) => {
+                    if address.parse::<lettre::message::Mailbox>().is_err() {
+                        found.error(&about, format!("`{address}` is not a mail address"));
+                    } else if configuration.smtp.is_none() {
+                        found.error(&about, "mail needs a mail server: add `smtp:`".to_owned());
+                    }
+                }
+            }
+        }
+    }
+    for (right, what) in [(Right::Approve, "is held"), (Right::Review, "may or may not have happened")] {
+        let told = |person: &super::Person| person.rights.contains(&right) && !person.alert.0.is_empty();
+        if !configuration.people.values().any(told) {
+            let words = format!("nobody is told when something {what}: give somebody `{}` and `alert:`", right.as_str());
+            found.warning("people", &words);
+        }
+    }
+}
+
+fn links(configuration: &Configuration, found: &mut Found) {
+    if let Some(value) = &configuration.links.secret {
+        secret("links.secret", value, found);
+    }
+    let is_local = configuration.listen.public.ip().is_loopback();
+    match &configuration.links.base {
+        Some(base) => {
+            let uri = base.parse::<hyper::Uri>().ok();
+            match uri.as_ref().and_then(|uri| Some((uri.scheme_str()?, uri.host()?))) {
+                None => found.error("links.base", format!("`{base}` is not a URL; write https://twicesafe.example.com")),
+                Some(("https", _)) => {}
+                Some((_, "localhost" | "127.0.0.1" | "[::1]")) => {}
+                Some(_) => found.warning("links.base", "links travel in the clear; use https"),
+            }
+        }
+        None if !configuration.people.is_empty() && is_local => {
+            found.warning("links.base", "links in alerts work on this machine only; set links.base to what people can reach");
+        }
+        None => {}
+    }
+}
+
+async fn reach(configuration: &Configuration, ledger: Option<&Ledger>, found: &mut Found) {
+    let listen = &configuration.listen;
+    let away: Vec<_> = [listen.public, listen.admin].into_iter().filter(|at| !at.ip().is_loopback()).collect();
+    if away.is_empty() {
+        return;
+    }
+    if configuration.tls.is_none() {
+        found.warning("listen", "other machines can reach it and it speaks no TLS: put it behind a proxy that does, or set tls:");
+    }
+    let Some(ledger) = ledger else { return };
+    match Tokens::read(ledger).await {
+        Ok(tokens) if !tokens.are_needed() => {
+            let words = "other machines can reach it and there is no token; make one: twicesafe token create";
+            found.error("listen", words.to_owned());
+        }
+        Ok(_) => {}
+        Err(error) => found.error("ledger", error.to_string()),
+    }
+}

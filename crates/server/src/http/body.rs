@@ -1,0 +1,58 @@
+//! Bodies of answers: whole, or a stream of events.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use hyper::body::{Frame, SizeHint};
+use tokio::sync::mpsc;
+
+/// Events that wait for a slow reader; one that is slower still is cut off.
+const EVENTS_WAITING_MAX: usize = 256;
+
+/// The body of an answer.
+pub(crate) enum Body {
+    Whole(Option<Bytes>),
+    Events(mpsc::Receiver<Bytes>),
+}
+
+impl Body {
+    pub(crate) fn whole(bytes: Bytes) -> Self {
+        Self::Whole(Some(bytes).filter(|bytes| !bytes.is_empty()))
+    }
+
+    /// A stream of events, and where to put them. It ends when the sender goes.
+    pub(crate) fn events() -> (mpsc::Sender<Bytes>, Self) {
+        let (sender, receiver) = mpsc::channel(EVENTS_WAITING_MAX);
+        (sender, Self::Events(receiver))
+    }
+}
+
+impl hyper::body::Body for Body {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        match &mut *self {
+            Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            Self::Events(events) => {
+                events.poll_recv(context).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self, Self::Whole(None))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
+            Self::Events(_) => SizeHint::default(),
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! HTTP itself: connections, limits, requests read whole, answers and problems. It knows no route.
+
+mod body;
+mod listen;
+pub(crate) mod problem;
+pub(crate) mod request;
+mod tls;
+
+use bytes::Bytes;
+use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use hyper::{HeaderMap, StatusCode};
+use serde::Serialize;
+
+pub(crate) use body::Body;
+pub(crate) use listen::{Drain, Door, Listener};
+pub(crate) use problem::Problem;
+pub(crate) use request::Request;
+pub(crate) use tls::Tls;
+
+/// What a caller gets.
+pub(crate) struct Response {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Body,
+}
+
+impl Response {
+    pub(crate) fn json(status: StatusCode, value: &impl Serialize) -> Self {
+        let bytes = serde_json::to_vec(value).expect("what is told has only text for names");
+        Self::json_with_type(status, "application/json", bytes)
+    }
+
+    pub(crate) fn json_with_type(status: StatusCode, media_type: &'static str, bytes: Vec<u8>) -> Self {
+        Self::whole(status, media_type, bytes)
+    }
+
+    pub(crate) fn whole(status: StatusCode, media_type: &'static str, bytes: impl Into<Bytes>) -> Self {
+        let mut headers = HeaderMap::with_capacity(4);
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
+        // Where an intent stands is true only now.
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        Self { status, headers, body: Body::whole(bytes.into()) }
+    }
+
+    #[must_use]
+    pub(crate) fn header(mut self, name: &'static str, value: HeaderValue) -> Self {
+        self.headers.insert(name, value);
+        self
+    }
+
+    fn into_hyper(self) -> hyper::Response<Body> {
+        let mut response = hyper::Response::new(self.body);
+        *response.status_mut() = self.status;
+        *response.headers_mut() = self.headers;
+        response
+    }
+}

@@ -1,0 +1,149 @@
+//! The page behind an approval link: exactly what would be sent, and two buttons. Looking never decides (S30).
+
+use std::fmt::Write;
+
+use hyper::{Method, StatusCode};
+use twicesafe_ledger::{Actor, Dossier, Error, Noted, Refusal, Status, Stored};
+
+use super::{escaped, page};
+use crate::access::{LinkProblem, Right, Seen};
+use crate::http::{Problem, Request, Response, request};
+use crate::server::Shared;
+use crate::wire::time;
+
+/// What the address of such a page begins with.
+pub(crate) const PREFIX: &str = "/approve/";
+/// Most of a stored request that is shown; whoever approves more than that has not read it.
+const SHOWN_BYTES_MAX: usize = 256 << 10;
+
+/// Answers GET and POST of a link.
+pub(crate) async fn answer(shared: &Shared, asked: &Request) -> Result<Response, Problem> {
+    let text = asked.path().strip_prefix(PREFIX).unwrap_or_default();
+    let store = shared.ledger.store();
+    let seen = match shared.links().read(text, store.now().await?) {
+        Ok(seen) => seen,
+        Err(problem) => return Ok(not_taken(problem)),
+    };
+    let may = shared.configuration().people.get(&seen.person).is_some_and(|person| person.rights.contains(&Right::Approve));
+    if !may {
+        return Ok(told(StatusCode::FORBIDDEN, "Not allowed", &format!("{} may not approve any more.", seen.person)));
+    }
+    let Some(stored) = store.find_id(seen.intent()).await? else {
+        return Ok(told(StatusCode::GONE, "Gone", "There is no such intent any more."));
+    };
+    let name = stored.record.name.clone();
+    let stored = match &name {
+        // Whoever meets what time has decided, decides it (S24).
+        Some(name) => shared.ledger.look(name).await?.map_or(stored, |stored| (*stored).clone()),
+        None => stored,
+    };
+    if !seen.is_of(&stored) {
+        return Ok(told(
+            StatusCode::CONFLICT,
+            "It has changed",
+            "What was asked for has changed since this link was made. There is another link for what is asked for now.",
+        ));
+    }
+    let who = Actor::new(&format!("person:{}", seen.person))?;
+    match asked.method {
+        Method::GET => match name {
+            Some(name) => match shared.ledger.dossier(&name).await? {
+                Some(dossier) => Ok(shown(&dossier, &seen)),
+                None => Ok(told(StatusCode::GONE, "Gone", "There is no such intent any more.")),
+            },
+            None => Ok(told(StatusCode::GONE, "Forgotten", "This intent was forgotten.")),
+        },
+        Method::POST => decide(shared, asked, &stored, &who).await,
+        _ => Err(crate::api::wrong_method("GET, POST")),
+    }
+}
+
+async fn decide(shared: &Shared, asked: &Request, stored: &Stored, who: &Actor) -> Result<Response, Problem> {
+    let form = request::pairs(std::str::from_utf8(&asked.body).unwrap_or_default());
+    let field = |wanted: &str| form.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_str());
+    let noted = match field("decision") {
+        Some("yes") => shared.ledger.approve(who, stored).await,
+        Some("no") => shared.ledger.reject(who, stored, field("reason").unwrap_or_default()).await,
+        _ => return Ok(told(StatusCode::BAD_REQUEST, "Nothing was decided", "The form says neither yes nor no.")),
+    };
+    match noted {
+        Ok(noted) => Ok(decided(noted)),
+        Err(Error::Ledger(refusal)) => Ok(refused(&refusal)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn decided(noted: Noted) -> Response {
+    let words = match (noted.status, noted.changed) {
+        (Status::Held, true) => "That was a yes. More people must say yes before anything is sent.",
+        (Status::Held, false) => "You said yes before. More people must say yes before anything is sent.",
+        (Status::Rejected, true) => "That was a no. Nothing is sent.",
+        (Status::Rejected, false) => "It was rejected before. Nothing is sent.",
+        (_, true) => "That was a yes. It goes on now.",
+        (_, false) => "It was approved before. Nothing changed.",
+    };
+    told(StatusCode::OK, "Thank you", words)
+}
+
+fn refused(refusal: &Refusal) -> Response {
+    let words = match refusal {
+        Refusal::OwnRequest => "Who asked for it may not approve it. Ask somebody else.".to_owned(),
+        Refusal::DecidedOtherwise(by) => format!("{by} decided otherwise before, and the first decision stands."),
+        Refusal::WrongStatus(status) => format!("It does not wait for anybody any more: it is {status}."),
+        other => format!("This was not taken: {other}."),
+    };
+    told(StatusCode::CONFLICT, "Not taken", &words)
+}
+
+fn not_taken(problem: LinkProblem) -> Response {
+    match problem {
+        LinkProblem::Forged => told(StatusCode::FORBIDDEN, "Not a link of ours", "This link was not made here, or was changed on its way. Nothing was decided. (TS0076)"),
+        LinkProblem::Expired => told(StatusCode::GONE, "The link has expired", "Nothing was decided. Ask for another link. (TS0076)"),
+    }
+}
+
+fn told(status: StatusCode, title: &str, words: &str) -> Response {
+    page(status, title, &format!("<p>{}</p>", escaped(words)))
+}
+
+fn shown(dossier: &Dossier, seen: &Seen) -> Response {
+    let record = &dossier.stored.record;
+    let mut html = String::from("<dl>");
+    let mut fact = |what: &str, value: &str| {
+        let _ = write!(html, "<dt>{what}</dt><dd>{}</dd>", escaped(value));
+    };
+    if let Some(name) = &record.name {
+        fact("What", name.scope.as_str());
+        fact("Key", name.key.as_str());
+    }
+    fact("Asked by", record.requested_by.as_str());
+    fact("Since", &time(record.created_at));
+    if let Some(approval) = &record.approval {
+        fact("Until", &time(approval.expires_at));
+        let people = record.policy.approval.as_ref().map_or(1, |rule| rule.people);
+        if people > 1 {
+            fact("Said yes", &format!("{} of {people}", approval.approved_by.len()));
+        }
+    }
+    fact("You are", &seen.person);
+    html.push_str("</dl>");
+    match &dossier.request {
+        Some(request) => {
+            let text = String::from_utf8_lossy(&request[..request.len().min(SHOWN_BYTES_MAX)]);
+            let cut = if request.len() > SHOWN_BYTES_MAX { "<p class=note>Cut here; there is more.</p>" } else { "" };
+            let _ = write!(html, "<p>What would be sent:</p><pre>{}</pre>{cut}", escaped(&text));
+        }
+        None => html.push_str("<p class=note>What would be sent was not given to be shown.</p>"),
+    }
+    match record.status {
+        Status::Held => html.push_str(
+            "<form method=post><button class=yes name=decision value=yes>Yes, send it</button></form>\
+             <form method=post><input name=reason maxlength=1000 placeholder=\"Why not?\" aria-label=\"Why not\">\
+             <button name=decision value=no>No</button></form>",
+        ),
+        status => {
+            let _ = write!(html, "<p>It does not wait for anybody any more: it is {status}.</p>");
+        }
+    }
+    page(StatusCode::OK, "Should this happen?", &html)
+}

@@ -1,0 +1,350 @@
+//! The server as a whole: what its parts share, which request goes where, starting, reloading and stopping.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use hyper::{Method, StatusCode};
+use serde_json::json;
+use tokio::sync::watch;
+use twicesafe_ledger::{Code, Ledger, Sweeps};
+
+use crate::access::{Access, Links, Tokens, check_origin};
+use crate::alerts::Alerts;
+use crate::api::{self, Call, Listeners, ROUTES};
+use crate::client::Client;
+use crate::config::{Configuration, Listen};
+use crate::error::ServerError;
+use crate::http::{Door, Drain, Listener, Problem, Request, Response, Tls};
+use crate::pages;
+use crate::watch::{Metrics, Span, Tracer};
+
+/// How often time alone is looked after.
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
+/// How long requests under way may take when the server stops.
+const DRAIN_MAX: Duration = Duration::from_secs(30);
+/// What signs links, where the configuration names nothing.
+const LINK_PURPOSE: &str = "twicesafe 2026-11 approval links";
+/// How long a look at the ledger may take before the server says that it is not ready.
+const READY_WITHIN: Duration = Duration::from_secs(2);
+/// What is kept in the ledger to see that it can be written.
+const READY_NOTE: &str = "ready";
+
+/// What all parts of the server share.
+pub(crate) struct Shared {
+    pub(crate) ledger: Ledger,
+    pub(crate) access: Access,
+    pub(crate) metrics: Metrics,
+    pub(crate) listeners: Listeners,
+    pub(crate) client: Client,
+    live: RwLock<Arc<Live>>,
+    public_address: SocketAddr,
+    is_secure: bool,
+    openapi: bytes::Bytes,
+}
+
+/// What a reload changes.
+struct Live {
+    configuration: Arc<Configuration>,
+    links: Links,
+    tracer: Option<Tracer>,
+}
+
+impl Live {
+    fn new(configuration: Configuration, ledger: &Ledger, client: &Client) -> Result<Self, ServerError> {
+        let key = match &configuration.links.secret {
+            Some(secret) => blake3::derive_key(LINK_PURPOSE, secret.reveal()?.as_bytes()),
+            None => ledger.store().derived_key(LINK_PURPOSE),
+        };
+        let tracer = match &configuration.traces {
+            Some(traces) => Some(Tracer::start(traces, client.clone()).map_err(ServerError::Configuration)?),
+            None => None,
+        };
+        Ok(Self { configuration: Arc::new(configuration), links: Links::signed_with(key), tracer })
+    }
+}
+
+impl Shared {
+    fn live(&self) -> Arc<Live> {
+        self.live.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn configuration(&self) -> Arc<Configuration> {
+        self.live().configuration.clone()
+    }
+
+    pub(crate) fn links(&self) -> Links {
+        self.live().links.clone()
+    }
+
+    /// What people's browsers find the public listener at.
+    pub(crate) fn link_base(&self) -> String {
+        let scheme = if self.is_secure { "https" } else { "http" };
+        match &self.configuration().links.base {
+            Some(base) => base.trim_end_matches('/').to_owned(),
+            None => format!("{scheme}://{}", self.public_address),
+        }
+    }
+}
+
+/// A server that listens.
+pub struct Server {
+    shared: Arc<Shared>,
+    listeners: Vec<(Listener, Faces)>,
+    drain: (watch::Sender<bool>, Drain),
+    _sweeps: Sweeps,
+}
+
+/// What a listener shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Faces {
+    public: bool,
+    admin: bool,
+}
+
+impl Server {
+    /// Opens its sockets. Nothing is answered before [`Server::serve`].
+    pub async fn start(ledger: Ledger, configuration: Configuration) -> Result<Self, ServerError> {
+        let tokens = Tokens::read(&ledger).await?;
+        let tls = match &configuration.tls {
+            Some(files) => Some(Tls::read(&files.certificate, &files.key).map_err(ServerError::Configuration)?),
+            None => None,
+        };
+        let listen = configuration.listen;
+        let mut listeners = Vec::new();
+        for (address, faces) in faces(listen) {
+            if !address.ip().is_loopback() && !tokens.are_needed() {
+                return Err(ServerError::TokensNeeded(address));
+            }
+            let listener = Listener::bind(address, tls.clone())
+                .await
+                .map_err(|error| ServerError::CannotListen { address: address.to_string(), error })?;
+            listeners.push((listener, faces));
+        }
+        let public = &listeners[0].0;
+        let public_address = public
+            .address()
+            .map_err(|error| ServerError::CannotListen { address: listen.public.to_string(), error })?;
+        let (client, is_secure) = (Client::new(), public.is_secure());
+        let live = Live::new(configuration, &ledger, &client)?;
+        let shared = Arc::new(Shared {
+            access: Access::new(tokens),
+            metrics: Metrics::new(),
+            listeners: Listeners::default(),
+            client,
+            live: RwLock::new(Arc::new(live)),
+            public_address,
+            is_secure,
+            openapi: serde_json::to_vec_pretty(&api::document()).expect("a document is JSON").into(),
+            ledger: ledger.clone(),
+        });
+        let sweeps = ledger.keep_sweeping(SWEEP_EVERY);
+        Ok(Self { shared, listeners, drain: Drain::new(), _sweeps: sweeps })
+    }
+
+    /// Where it can be reached, and what is there.
+    pub fn addresses(&self) -> Vec<(String, &'static str)> {
+        let scheme = if self.shared.is_secure { "https" } else { "http" };
+        let described = |(listener, faces): &(Listener, Faces)| {
+            let address = listener.address().ok()?;
+            let what = match (faces.public, faces.admin) {
+                (true, true) => "API, approval links, metrics",
+                (true, false) => "approval links",
+                _ => "API, metrics",
+            };
+            Some((format!("{scheme}://{address}"), what))
+        };
+        self.listeners.iter().filter_map(described).collect()
+    }
+
+    /// What changes its configuration and stops it, from elsewhere.
+    pub fn control(&self) -> Control {
+        Control { shared: self.shared.clone(), drain: self.drain.0.clone() }
+    }
+
+    /// Answers until it is stopped and what was under way is done, or has taken too long.
+    pub async fn serve(self) {
+        let Self { shared, listeners, drain: (_open, drain), _sweeps } = self;
+        let alerts = tokio::spawn(Alerts::new(shared.clone()).run());
+        let mut serving = tokio::task::JoinSet::new();
+        for (listener, faces) in listeners {
+            let door = Arc::new(Reception { shared: shared.clone(), faces });
+            serving.spawn(listener.serve(door, drain.clone()));
+        }
+        drain.clone().begun().await;
+        let drained = async { while serving.join_next().await.is_some() {} };
+        if tokio::time::timeout(DRAIN_MAX, drained).await.is_err() {
+            tracing::warn!("some requests took too long and were cut off");
+        }
+        alerts.abort();
+        if let Err(error) = shared.ledger.store().flush().await {
+            tracing::warn!(code = %error.code(), "some counts were lost: {error}");
+        }
+    }
+}
+
+fn faces(listen: Listen) -> Vec<(SocketAddr, Faces)> {
+    match listen.is_one() {
+        true => vec![(listen.public, Faces { public: true, admin: true })],
+        false => vec![
+            (listen.public, Faces { public: true, admin: false }),
+            (listen.admin, Faces { public: false, admin: true }),
+        ],
+    }
+}
+
+/// Changes the configuration of a server that runs, and stops it.
+#[derive(Clone)]
+pub struct Control {
+    shared: Arc<Shared>,
+    drain: watch::Sender<bool>,
+}
+
+impl Control {
+    /// Takes another configuration. What cannot change while the server runs is refused, and so is a ledger in which none of
+    /// the keys would be known; then the old configuration stays, as a whole.
+    pub fn reload(&self, configuration: Configuration) -> Result<(), ServerError> {
+        let before = self.shared.configuration();
+        if configuration.ledger != before.ledger {
+            return Err(ServerError::Reload(
+                "`ledger:` names another ledger: every key in the present one would be unknown there".to_owned(),
+            ));
+        }
+        if configuration.listen != before.listen || configuration.tls != before.tls {
+            return Err(ServerError::Reload("`listen:` and `tls:` cannot change while the server runs".to_owned()));
+        }
+        let live = Live::new(configuration, &self.shared.ledger, &self.shared.client)?;
+        *self.shared.live.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(live);
+        Ok(())
+    }
+
+    /// Stops accepting; what is under way is finished.
+    pub fn stop(&self) {
+        let _ = self.drain.send(true);
+    }
+}
+
+/// Where requests of one listener go.
+struct Reception {
+    shared: Arc<Shared>,
+    faces: Faces,
+}
+
+impl Door for Reception {
+    async fn answer(&self, request: Request) -> Response {
+        let started = Instant::now();
+        let place = match self.faces.admin {
+            true => ROUTES.iter().position(|route| route.path == request.path() && route.method == request.method),
+            false => None,
+        };
+        let tracer = self.shared.live().tracer.clone();
+        let span = tracer.as_ref().and_then(|_| Span::start(request.header("traceparent")));
+        let method = request.method.clone();
+        let response = match self.find(request).await {
+            Ok(response) => response,
+            Err(problem) => self.refuse(problem),
+        };
+        let status = response.status.as_u16();
+        self.shared.metrics.request(place, status, started.elapsed());
+        if let (Some(tracer), Some(span)) = (tracer, span) {
+            let route = place.map_or("other", |place| ROUTES[place].path);
+            tracer.end(&span, &format!("{method} {route}"), method.as_str(), route, status);
+        }
+        response
+    }
+
+    fn refuse(&self, problem: Problem) -> Response {
+        let (status, code) = (problem.status, problem.code);
+        if status.is_server_error() {
+            tracing::warn!(%code, status = status.as_u16(), "{}", problem.message());
+        } else {
+            tracing::debug!(%code, status = status.as_u16(), "{}", problem.message());
+        }
+        let allowed = (status == StatusCode::METHOD_NOT_ALLOWED).then(|| problem.hint().to_owned());
+        let response = problem.into_response();
+        match allowed.as_deref().and_then(|hint| hint.strip_prefix("Use ")?.strip_suffix('.')) {
+            Some(allowed) => api::with_allow(response, allowed),
+            None => response,
+        }
+    }
+}
+
+impl Reception {
+    async fn find(&self, request: Request) -> Result<Response, Problem> {
+        let shared = &*self.shared;
+        let path = request.path();
+        if self.faces.admin && path.starts_with("/v1/") {
+            check_origin(&request)?;
+            let route = api::route(&request)?;
+            let principal = shared.access.principal(&request).await?;
+            return api::answer(shared, route, &Call { request, principal }).await;
+        }
+        if self.faces.public && path.starts_with(pages::PREFIX) {
+            check_origin(&request)?;
+            return Box::pin(pages::approval(shared, &request)).await;
+        }
+        let is_known = matches!(path, "/" | "/healthz" | "/readyz")
+            || self.faces.admin && matches!(path, "/metrics" | "/openapi.json");
+        if !is_known {
+            return Err(api::nothing_here());
+        }
+        if !matches!(request.method, Method::GET | Method::HEAD) {
+            return Err(api::wrong_method("GET, HEAD"));
+        }
+        match path {
+            "/" => Ok(pages::front(self.faces.admin)),
+            "/healthz" => Ok(Response::json(StatusCode::OK, &json!({ "status": "alive" }))),
+            "/readyz" => Box::pin(self.ready(&request)).await,
+            "/openapi.json" => Ok(Response::whole(StatusCode::OK, "application/json", shared.openapi.clone())),
+            _ => Box::pin(self.metrics(&request)).await,
+        }
+    }
+
+    /// Ready means: the ledger can be written, and the server is not about to stop.
+    async fn ready(&self, request: &Request) -> Result<Response, Problem> {
+        if request.drain.has_begun() {
+            return Err(Problem::new(Code::LedgerAway, "the server is stopping", "Ask another one.").retry_after(READY_WITHIN));
+        }
+        let note = format!("{}", std::process::id());
+        let written = self.shared.ledger.store().put_note(READY_NOTE, "server", Some(&note));
+        match tokio::time::timeout(READY_WITHIN, written).await {
+            Ok(Ok(())) => Ok(Response::json(StatusCode::OK, &json!({ "status": "ready" }))),
+            Ok(Err(error)) => Err(error.into()),
+            Err(_) => Err(Problem::new(Code::LedgerAway, "the ledger did not answer in time", "Ask again, or ask another server.")
+                .retry_after(READY_WITHIN)),
+        }
+    }
+
+    async fn metrics(&self, request: &Request) -> Result<Response, Problem> {
+        check_origin(request)?;
+        self.shared.access.principal(request).await?.demand_operator()?;
+        let store = self.shared.ledger.store();
+        let standing = match store.now().await {
+            Ok(now) => store.statistics(now, now).await.ok(),
+            Err(_) => None,
+        };
+        let text = self.shared.metrics.text(standing.as_ref());
+        Ok(Response::whole(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", text))
+    }
+}
+
+/// Serves until SIGTERM or SIGINT; takes the configuration anew on SIGHUP, and tells how that went.
+pub async fn run(
+    server: Server,
+    reread: impl Fn() -> Result<Configuration, ServerError>,
+    taken: impl Fn(Result<(), ServerError>),
+) -> std::io::Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let control = server.control();
+    let (mut terminate, mut interrupt, mut hang_up) =
+        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?, signal(SignalKind::hangup())?);
+    let mut serving = tokio::spawn(server.serve());
+    loop {
+        tokio::select! {
+            _ = &mut serving => return Ok(()),
+            _ = terminate.recv() => control.stop(),
+            _ = interrupt.recv() => control.stop(),
+            _ = hang_up.recv() => taken(reread().and_then(|configuration| control.reload(configuration))),
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Metrics in the text format of Prometheus: what this process did, and where intents stand in the ledger.
+
+use std::fmt::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use twicesafe_ledger::{Statistics, Status, Verdict};
+
+use crate::api::ROUTES;
+
+/// Upper bounds of the buckets that durations are counted in.
+const BUCKETS_MS: [u64; 12] = [1, 2, 5, 10, 25, 50, 100, 250, 1000, 5000, 25_000, 60_000];
+const VERDICTS: [&str; 6] = ["proceed", "replay", "wait", "hold", "review", "refuse"];
+/// Requests that are no operation of the API: pages, links, health.
+const OTHER: &str = "other";
+
+/// Counts of this process.
+pub(crate) struct Metrics {
+    routes: Vec<Counted>,
+    verdicts: [AtomicU64; VERDICTS.len()],
+}
+
+#[derive(Default)]
+struct Counted {
+    /// By hundreds of the status.
+    statuses: [AtomicU64; 6],
+    buckets: [AtomicU64; BUCKETS_MS.len() + 1],
+    micros: AtomicU64,
+}
+
+impl Metrics {
+    pub(crate) fn new() -> Self {
+        Self { routes: (0..=ROUTES.len()).map(|_| Counted::default()).collect(), verdicts: Default::default() }
+    }
+
+    pub(crate) fn verdict(&self, verdict: &Verdict) {
+        let place = match verdict {
+            Verdict::Proceed(_) => 0,
+            Verdict::Replay(_) => 1,
+            Verdict::Wait(_) => 2,
+            Verdict::Hold(_) => 3,
+            Verdict::Review => 4,
+            _ => 5,
+        };
+        self.verdicts[place].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts one request; `route` is its place in the table, if it has one.
+    pub(crate) fn request(&self, route: Option<usize>, status: u16, took: Duration) {
+        let counted = &self.routes[route.unwrap_or(ROUTES.len())];
+        counted.statuses[usize::from(status / 100).min(5)].fetch_add(1, Ordering::Relaxed);
+        let millis = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        let bucket = BUCKETS_MS.iter().position(|bound| millis < *bound).unwrap_or(BUCKETS_MS.len());
+        counted.buckets[bucket].fetch_add(1, Ordering::Relaxed);
+        counted.micros.fetch_add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// All of it as text. Without statistics the ledger is away.
+    pub(crate) fn text(&self, standing: Option<&Statistics>) -> String {
+        let mut text = String::new();
+        let head = |text: &mut String, name: &str, kind: &str, help: &str| {
+            let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
+        };
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let name = |place: usize| ROUTES.get(place).map_or(OTHER, |route| route.path);
+
+        head(&mut text, "twicesafe_claims_total", "counter", "Claims, by what they were told.");
+        for (verdict, count) in VERDICTS.iter().zip(&self.verdicts) {
+            let _ = writeln!(text, "twicesafe_claims_total{{verdict=\"{verdict}\"}} {}", read(count));
+        }
+        head(&mut text, "twicesafe_requests_total", "counter", "Requests, by path and hundreds of the status.");
+        for (place, counted) in self.routes.iter().enumerate() {
+            for (hundreds, count) in counted.statuses.iter().enumerate().filter(|(_, count)| read(count) > 0) {
+                let _ = writeln!(
+                    text,
+                    "twicesafe_requests_total{{path=\"{}\",status=\"{hundreds}xx\"}} {}",
+                    name(place),
+                    read(count)
+                );
+            }
+        }
+        head(&mut text, "twicesafe_request_duration_seconds", "histogram", "How long requests took, waiting included.");
+        for (place, counted) in self.routes.iter().enumerate() {
+            let buckets: Vec<u64> = counted.buckets.iter().map(read).collect();
+            let total: u64 = buckets.iter().sum();
+            if total == 0 {
+                continue;
+            }
+            let path = name(place);
+            let mut below = 0;
+            for (bound, count) in BUCKETS_MS.iter().zip(&buckets) {
+                below += count;
+                let bound = *bound as f64 / 1000.0;
+                let _ = writeln!(text, "twicesafe_request_duration_seconds_bucket{{path=\"{path}\",le=\"{bound}\"}} {below}");
+            }
+            let seconds = read(&counted.micros) as f64 / 1_000_000.0;
+            let _ = write!(
+                text,
+                "twicesafe_request_duration_seconds_bucket{{path=\"{path}\",le=\"+Inf\"}} {total}\n\
+                 twicesafe_request_duration_seconds_sum{{path=\"{path}\"}} {seconds}\n\
+                 twicesafe_request_duration_seconds_count{{path=\"{path}\"}} {total}\n"
+            );
+        }
+        head(&mut text, "twicesafe_ledger_up", "gauge", "Whether the ledger can be read.");
+        let _ = writeln!(text, "twicesafe_ledger_up {}", u8::from(standing.is_some()));
+        if let Some(standing) = standing {
+            head(&mut text, "twicesafe_intents", "gauge", "Intents in the ledger, by status; those whose answer is no longer kept as tombstone.");
+            for status in Status::ALL {
+                let _ = writeln!(text, "twicesafe_intents{{status=\"{status}\"}} {}", standing.standing(status));
+            }
+            let _ = writeln!(text, "twicesafe_intents{{status=\"tombstone\"}} {}", standing.tombstones());
+        }
+        text
+    }
+}

@@ -1,0 +1,67 @@
+//! `twicesafe config`: the pre-launch checklist and the schema.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::Subcommand;
+use serde_json::json;
+use twicesafe_core::Code;
+use twicesafe_server::config;
+
+use super::say;
+use crate::failure::Failure;
+use crate::output::print_json;
+use crate::{Common, place};
+
+#[derive(Subcommand)]
+pub(crate) enum Config {
+    /// Reads the configuration and says what would go wrong, before anybody relies on it.
+    Check {
+        /// The file. Otherwise TWICESAFE_CONFIG, then twicesafe.yaml.
+        file: Option<PathBuf>,
+    },
+    /// Prints the JSON Schema of the configuration, for editors.
+    Schema,
+}
+
+pub(super) async fn run(asked: Config, common: &Common, out: &mut impl Write) -> Result<(), Failure> {
+    let Config::Check { file } = asked else {
+        return Ok(writeln!(out, "{:#}", config::schema())?);
+    };
+    let Some(path) = place::configuration(file.as_deref()) else {
+        return Err(Failure::coded(
+            Code::ConfigurationInvalid,
+            "there is no twicesafe.yaml here",
+            "Name the file, or write one: twicesafe init.",
+        ));
+    };
+    let configuration = config::load(&path)?;
+    // Tokens are in the ledger. Where there is none yet there are no tokens either, and it is not made by looking.
+    let ledger = match &configuration.ledger {
+        Some(address) if place::exists(address) => Some(place::open_at(address, &place::whoami()).await?),
+        _ => None,
+    };
+    let advice = config::check(&configuration, ledger.as_ref()).await;
+    let errors = advice.iter().filter(|advice| advice.is_error).count();
+    for advice in &advice {
+        let kind = if advice.is_error { "error" } else { "warning" };
+        match common.json {
+            true => print_json(out, &json!({ "kind": kind, "about": advice.about, "message": advice.words }))?,
+            false => writeln!(out, "{kind}: {}: {}", advice.about, advice.words)?,
+        }
+    }
+    match errors {
+        0 => {
+            say(&format!("{}: ready, with {} warnings.", path.display(), advice.len()));
+            Ok(())
+        }
+        errors => {
+            out.flush()?;
+            Err(Failure::coded(
+                Code::ConfigurationInvalid,
+                format!("{}: {errors} things are wrong", path.display()),
+                "Mend what is listed as error, then check again.",
+            ))
+        }
+    }
+}

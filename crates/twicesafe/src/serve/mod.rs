@@ -1,0 +1,121 @@
+//! The server and what belongs to it: `serve`, `config`, `init`, `token`.
+
+mod configuration;
+mod init;
+mod logs;
+mod token;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use twicesafe_core::Code;
+use twicesafe_server::config::{Configuration, Listen};
+use twicesafe_server::{Server, ServerError};
+
+use crate::failure::Failure;
+use crate::{Common, place};
+
+/// Commands about the server.
+#[derive(Subcommand)]
+pub(crate) enum Serving {
+    /// Serves the HTTP API, approval links and metrics, and does what time alone does.
+    Serve(Serve),
+    /// Checks the configuration, or prints its schema.
+    #[command(subcommand)]
+    Config(configuration::Config),
+    /// Asks three questions and writes a configuration file with comments.
+    Init(init::Init),
+    /// Makes, lists and revokes tokens for the API.
+    #[command(subcommand)]
+    Token(token::TokenCommand),
+}
+
+#[derive(Args)]
+pub(crate) struct Serve {
+    /// The configuration file. Otherwise TWICESAFE_CONFIG, then twicesafe.yaml if it is there.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Where to listen, in place of what the configuration says: 127.0.0.1:4080.
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<Listen>,
+}
+
+pub(crate) fn run(serving: Serving, common: &Common, out: &mut impl Write) -> Result<(), Failure> {
+    let few = || tokio::runtime::Builder::new_current_thread().enable_all().build();
+    match serving {
+        Serving::Serve(serve) => {
+            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+            runtime.block_on(self::serve(serve, common, out))
+        }
+        Serving::Config(asked) => few()?.block_on(configuration::run(asked, common, out)),
+        Serving::Init(asked) => init::run(&asked, out),
+        Serving::Token(asked) => few()?.block_on(token::run(asked, common, out)),
+    }
+}
+
+async fn serve(asked: Serve, common: &Common, out: &mut impl Write) -> Result<(), Failure> {
+    let path = place::configuration(asked.config.as_deref());
+    let mut configuration = match &path {
+        Some(path) => twicesafe_server::config::load(path)?,
+        None => Configuration::default(),
+    };
+    logs::start(configuration.logs);
+    if let Some(listen) = asked.listen {
+        configuration.listen = listen;
+    }
+    let address = place::find_with(common, configuration.ledger.clone())?;
+    configuration.ledger = Some(address.clone());
+    let ledger = place::open_at(&address, &format!("server@{}", place::hostname())).await?;
+    let server = Server::start(ledger, configuration).await?;
+    for (address, what) in server.addresses() {
+        writeln!(out, "listening on {address} ({what})")?;
+    }
+    writeln!(out, "ledger {}", place::without_password(&address))?;
+    out.flush()?;
+    let reread = {
+        let listen = asked.listen;
+        move |path: &std::path::Path| {
+            let mut configuration = twicesafe_server::config::load(path)?;
+            // What the command line said still holds.
+            configuration.listen = listen.unwrap_or(configuration.listen);
+            if configuration.ledger.is_none() || common.ledger.is_some() || std::env::var_os("TWICESAFE_LEDGER").is_some() {
+                configuration.ledger = Some(address.clone());
+            }
+            Ok::<_, ServerError>(configuration)
+        }
+    };
+    let reread = || match &path {
+        Some(path) => reread(path),
+        None => Err(ServerError::Reload("the server was started without a configuration file".to_owned())),
+    };
+    twicesafe_server::run(server, reread, |result| match result {
+        Ok(()) => tracing::info!("the configuration was read anew"),
+        Err(error) => {
+            let code = error.code().map_or("", Code::as_str);
+            tracing::error!(code, "the new configuration was refused, and the old one stays: {error}");
+        }
+    })
+    .await?;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+impl From<ServerError> for Failure {
+    fn from(error: ServerError) -> Self {
+        let remedy = error.remedy();
+        match error {
+            ServerError::Ledger(error) => error.into(),
+            ServerError::Usage(words) => Self::Usage(words),
+            error => match error.code() {
+                Some(code) => Self::coded(code, error.to_string(), remedy),
+                None => Self::Usage(error.to_string()),
+            },
+        }
+    }
+}
+
+/// Talk, as opposed to data.
+fn say(words: &str) {
+    let _ = writeln!(io::stderr(), "{words}");
+}
