@@ -14,15 +14,19 @@ pub(crate) struct Client(hyper_util::client::legacy::Client<HttpsConnector<HttpC
 
 impl Client {
     pub(crate) fn new() -> Self {
-        let connector = match HttpsConnectorBuilder::new().with_provider_and_native_roots(rustls::crypto::ring::default_provider()) {
+        let connector = match HttpsConnectorBuilder::new()
+            .with_provider_and_native_roots(rustls::crypto::ring::default_provider())
+        {
             Ok(builder) => builder,
             Err(error) => {
                 tracing::warn!("no certificates of this system can be used, https will fail: {error}");
-                let nobody = rustls::ClientConfig::builder_with_provider(rustls::crypto::ring::default_provider().into())
-                    .with_safe_default_protocol_versions()
-                    .expect("the provider knows the protocol's versions")
-                    .with_root_certificates(rustls::RootCertStore::empty())
-                    .with_no_client_auth();
+                let nobody = rustls::ClientConfig::builder_with_provider(
+                    rustls::crypto::ring::default_provider().into(),
+                )
+                .with_safe_default_protocol_versions()
+                .expect("the provider knows the protocol's versions")
+                .with_root_certificates(rustls::RootCertStore::empty())
+                .with_no_client_auth();
                 HttpsConnectorBuilder::new().with_tls_config(nobody)
             }
         };
@@ -46,9 +50,11 @@ impl Client {
         *request.uri_mut() = uri;
         request.headers_mut().extend(headers);
         // The address may hold a secret: errors of this client do not name it.
-        self.0.request(request).await.map(|response| response.status()).map_err(|error| match error.is_connect() {
-            true => "it cannot be reached".to_owned(),
-            false => "the connection broke before an answer".to_owned(),
+        self.0.request(request).await.map(|response| response.status()).map_err(|error| {
+            match error.is_connect() {
+                true => "it cannot be reached".to_owned(),
+                false => "the connection broke before an answer".to_owned(),
+            }
         })
     }
 }

@@ -65,7 +65,9 @@ impl ServerError {
             Self::TokensNeeded(_) => {
                 "Make one (twicesafe token create --name NAME --rights act), or listen on 127.0.0.1."
             }
-            Self::CannotListen { .. } => "Stop what uses the address, or choose another with listen: or --listen.",
+            Self::CannotListen { .. } => {
+                "Stop what uses the address, or choose another with listen: or --listen."
+            }
             Self::Reload(_) => "The old configuration stays in force; restart the server to change this.",
             Self::NoSuchToken(_) => "List them: twicesafe token list.",
         }

@@ -107,7 +107,9 @@ impl Server {
     pub async fn start(ledger: Ledger, configuration: Configuration) -> Result<Self, ServerError> {
         let tokens = Tokens::read(&ledger).await?;
         let tls = match &configuration.tls {
-            Some(files) => Some(Tls::read(&files.certificate, &files.key).map_err(ServerError::Configuration)?),
+            Some(files) => {
+                Some(Tls::read(&files.certificate, &files.key).map_err(ServerError::Configuration)?)
+            }
             None => None,
         };
         let listen = configuration.listen;
@@ -207,11 +209,14 @@ impl Control {
         let before = self.shared.configuration();
         if configuration.ledger != before.ledger {
             return Err(ServerError::Reload(
-                "`ledger:` names another ledger: every key in the present one would be unknown there".to_owned(),
+                "`ledger:` names another ledger: every key in the present one would be unknown there"
+                    .to_owned(),
             ));
         }
         if configuration.listen != before.listen || configuration.tls != before.tls {
-            return Err(ServerError::Reload("`listen:` and `tls:` cannot change while the server runs".to_owned()));
+            return Err(ServerError::Reload(
+                "`listen:` and `tls:` cannot change while the server runs".to_owned(),
+            ));
         }
         let live = Live::new(configuration, &self.shared.ledger, &self.shared.client)?;
         *self.shared.live.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(live);
@@ -234,7 +239,9 @@ impl Door for Reception {
     async fn answer(&self, request: Request) -> Response {
         let started = Instant::now();
         let place = match self.faces.admin {
-            true => ROUTES.iter().position(|route| route.path == request.path() && route.method == request.method),
+            true => {
+                ROUTES.iter().position(|route| route.path == request.path() && route.method == request.method)
+            }
             false => None,
         };
         let tracer = self.shared.live().tracer.clone();
@@ -295,7 +302,9 @@ impl Reception {
             "/" => Ok(pages::front(self.faces.admin)),
             "/healthz" => Ok(Response::json(StatusCode::OK, &json!({ "status": "alive" }))),
             "/readyz" => Box::pin(self.ready(&request)).await,
-            "/openapi.json" => Ok(Response::whole(StatusCode::OK, "application/json", shared.openapi.clone())),
+            "/openapi.json" => {
+                Ok(Response::whole(StatusCode::OK, "application/json", shared.openapi.clone()))
+            }
             _ => Box::pin(self.metrics(&request)).await,
         }
     }
@@ -303,15 +312,20 @@ impl Reception {
     /// Ready means: the ledger can be written, and the server is not about to stop.
     async fn ready(&self, request: &Request) -> Result<Response, Problem> {
         if request.drain.has_begun() {
-            return Err(Problem::new(Code::LedgerAway, "the server is stopping", "Ask another one.").retry_after(READY_WITHIN));
+            return Err(Problem::new(Code::LedgerAway, "the server is stopping", "Ask another one.")
+                .retry_after(READY_WITHIN));
         }
         let note = format!("{}", std::process::id());
         let written = self.shared.ledger.store().put_note(READY_NOTE, "server", Some(&note));
         match tokio::time::timeout(READY_WITHIN, written).await {
             Ok(Ok(())) => Ok(Response::json(StatusCode::OK, &json!({ "status": "ready" }))),
             Ok(Err(error)) => Err(error.into()),
-            Err(_) => Err(Problem::new(Code::LedgerAway, "the ledger did not answer in time", "Ask again, or ask another server.")
-                .retry_after(READY_WITHIN)),
+            Err(_) => Err(Problem::new(
+                Code::LedgerAway,
+                "the ledger did not answer in time",
+                "Ask again, or ask another server.",
+            )
+            .retry_after(READY_WITHIN)),
         }
     }
 

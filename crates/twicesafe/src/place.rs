@@ -72,10 +72,12 @@ fn named(common: &Common) -> Option<String> {
 
 /// The configuration file: the one given, or TWICESAFE_CONFIG, or the one in the current folder if it is there.
 pub(crate) fn configuration(given: Option<&Path>) -> Option<PathBuf> {
-    given.map(Path::to_owned).or_else(|| std::env::var_os("TWICESAFE_CONFIG").map(PathBuf::from)).or_else(|| {
-        let here = PathBuf::from(CONFIGURATION);
-        here.exists().then_some(here)
-    })
+    given.map(Path::to_owned).or_else(|| std::env::var_os("TWICESAFE_CONFIG").map(PathBuf::from)).or_else(
+        || {
+            let here = PathBuf::from(CONFIGURATION);
+            here.exists().then_some(here)
+        },
+    )
 }
 
 /// Whether there is a ledger already, as far as that can be told without opening it.

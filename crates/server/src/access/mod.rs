@@ -18,6 +18,8 @@ pub use tokens::{NewToken, Token, create, list, revoke};
 
 use twicesafe_ledger::{Actor, Code};
 
+use tokens::REFRESH;
+
 use crate::http::{Problem, Request};
 
 /// Who may come in.
@@ -32,6 +34,7 @@ impl Access {
 
     /// Who asks.
     pub(crate) async fn principal(&self, request: &Request) -> Result<Principal, Problem> {
+        self.tokens.refresh(REFRESH).await?;
         let Some(text) = presented(request)? else {
             if self.tokens.are_needed() {
                 return Err(Problem::new(
@@ -79,6 +82,10 @@ fn presented(request: &Request) -> Result<Option<&str>, Problem> {
         scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
     });
     bearer.map(Some).ok_or_else(|| {
-        Problem::new(Code::TokenRefused, "the Authorization header has no bearer token", "Send `Authorization: Bearer TOKEN`.")
+        Problem::new(
+            Code::TokenRefused,
+            "the Authorization header has no bearer token",
+            "Send `Authorization: Bearer TOKEN`.",
+        )
     })
 }

@@ -8,15 +8,16 @@ use crate::http::{Problem, Request};
 pub(crate) fn check(request: &Request) -> Result<(), Problem> {
     let host = request.header("host").unwrap_or_default();
     if let Some(origin) = request.header("origin") {
-        let same = origin.split_once("://").is_some_and(|(_, authority)| authority.eq_ignore_ascii_case(host));
+        let same =
+            origin.split_once("://").is_some_and(|(_, authority)| authority.eq_ignore_ascii_case(host));
         if !same {
             return Err(other_site("a page of another site sent this"));
         }
     }
-    let from_elsewhere =
-        matches!(request.header("sec-fetch-site"), Some("cross-site" | "same-site"));
+    let from_elsewhere = matches!(request.header("sec-fetch-site"), Some("cross-site" | "same-site"));
     // Following a link is how people come here; it changes nothing.
-    let follows_link = request.method == hyper::Method::GET && request.header("sec-fetch-mode") == Some("navigate");
+    let follows_link =
+        request.method == hyper::Method::GET && request.header("sec-fetch-mode") == Some("navigate");
     match from_elsewhere && !follows_link {
         true => Err(other_site("a page of another site sent this")),
         false => Ok(()),
@@ -56,10 +57,25 @@ mod tests {
 
     #[test]
     fn only_names_of_this_machine_do_without_a_token() {
-        for host in ["localhost", "localhost:4080", "127.0.0.1:4080", "127.9.9.9", "[::1]:4080", "[::1]", "LOCALHOST:1"] {
+        for host in [
+            "localhost",
+            "localhost:4080",
+            "127.0.0.1:4080",
+            "127.9.9.9",
+            "[::1]:4080",
+            "[::1]",
+            "LOCALHOST:1",
+        ] {
             assert!(is_loopback_name(host), "{host}");
         }
-        for host in ["", "evil.example", "evil.example:4080", "127.0.0.1.evil.example", "localhost.evil.example:80", "10.0.0.1"] {
+        for host in [
+            "",
+            "evil.example",
+            "evil.example:4080",
+            "127.0.0.1.evil.example",
+            "localhost.evil.example:80",
+            "10.0.0.1",
+        ] {
             assert!(!is_loopback_name(host), "{host}");
         }
     }

@@ -10,7 +10,17 @@ use crate::http::Problem;
 
 /// What a token, or a person, may do.
 #[derive(
-    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize, schemars::JsonSchema,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Debug,
+    serde::Serialize,
+    serde::Deserialize,
+    schemars::JsonSchema,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum Right {
@@ -121,7 +131,9 @@ impl Principal {
     /// itself, or an admin of the default tenant who is not confined to scopes.
     pub(crate) fn demand_operator(&self) -> Result<(), Problem> {
         let runs_it = |reach: &Reach| {
-            reach.rights.contains(&Right::Admin) && reach.tenant == TENANT_DEFAULT && reach.prefixes.is_empty()
+            reach.rights.contains(&Right::Admin)
+                && reach.tenant == TENANT_DEFAULT
+                && reach.prefixes.is_empty()
         };
         match self.reach.as_ref().is_none_or(runs_it) {
             true => Ok(()),
@@ -147,14 +159,21 @@ impl Reach {
         let owner = if self.tenants.contains(first) { first } else { TENANT_DEFAULT };
         let within = |prefix: &String| match prefix.ends_with('/') {
             true => scope.starts_with(prefix.as_str()),
-            false => scope == prefix || scope.strip_prefix(prefix.as_str()).is_some_and(|rest| rest.starts_with('/')),
+            false => {
+                scope == prefix
+                    || scope.strip_prefix(prefix.as_str()).is_some_and(|rest| rest.starts_with('/'))
+            }
         };
-        !scope.is_empty() && owner == self.tenant && (self.prefixes.is_empty() || self.prefixes.iter().any(within))
+        !scope.is_empty()
+            && owner == self.tenant
+            && (self.prefixes.is_empty() || self.prefixes.iter().any(within))
     }
 
     fn explained(&self) -> String {
         match (self.prefixes.as_slice(), self.tenant.as_str()) {
-            ([], TENANT_DEFAULT) => "Its scopes are those that do not begin with the name of another tenant.".to_owned(),
+            ([], TENANT_DEFAULT) => {
+                "Its scopes are those that do not begin with the name of another tenant.".to_owned()
+            }
             ([], tenant) => format!("Its scopes begin with `{tenant}/`."),
             (prefixes, _) => format!("Its scopes are: {}.", prefixes.join(", ")),
         }

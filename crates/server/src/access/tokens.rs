@@ -20,7 +20,7 @@ const KIND: &str = "token";
 /// What a token begins with, so that people and scanners know one when they see it.
 const PREFIX: &str = "twicesafe";
 /// How long a server goes on believing what it read: a revoked token is refused after that at the latest.
-pub(crate) const REFRESH: Duration = Duration::from_secs(2);
+pub(super) const REFRESH: Duration = Duration::from_secs(2);
 /// How often a token that nobody knows makes a server read again.
 const REFRESH_FOR_UNKNOWN: Duration = Duration::from_millis(200);
 
@@ -95,7 +95,8 @@ pub async fn create(ledger: &Ledger, new: NewToken) -> Result<(String, Token), S
         return Err(ServerError::usage(format!("`{tenant}` cannot be a tenant: it is one part of a scope")));
     }
     for scope in &new.scopes {
-        Scope::new(scope.trim_end_matches('/')).map_err(|error| ServerError::usage(format!("`{scope}`: {error}")))?;
+        Scope::new(scope.trim_end_matches('/'))
+            .map_err(|error| ServerError::usage(format!("`{scope}`: {error}")))?;
     }
     twicesafe_ledger::Actor::new(&new.name).map_err(|error| ServerError::usage(error.to_string()))?;
     if new.rights.is_empty() {
@@ -103,7 +104,10 @@ pub async fn create(ledger: &Ledger, new: NewToken) -> Result<(String, Token), S
     }
     let known = list(ledger).await?;
     if known.iter().any(|token| token.name == new.name && token.revoked_at.is_none()) {
-        return Err(ServerError::usage(format!("there is a token `{}` already; revoke it, or take another name", new.name)));
+        return Err(ServerError::usage(format!(
+            "there is a token `{}` already; revoke it, or take another name",
+            new.name
+        )));
     }
     let is_new = tenant != TENANT_DEFAULT && known.iter().all(|token| token.tenant != tenant);
     if is_new && is_used(ledger, &tenant).await? {
@@ -210,13 +214,16 @@ impl Tokens {
     /// The token that this text is, if it is good now.
     pub(super) async fn find(&self, text: &str) -> Result<Option<Arc<Token>>, Problem> {
         let mut parts = text.split('.');
-        let (Some(PREFIX), Some(id), Some(secret), None) = (parts.next(), parts.next(), parts.next(), parts.next()) else {
+        let (Some(PREFIX), Some(id), Some(secret), None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
             return Ok(None);
         };
         if !self.known().tokens.contains_key(id) {
+            // It may have been made a moment ago. Who is guessing waits here, and all of them for one reading.
+            let age = self.known().read_at.elapsed();
+            tokio::time::sleep(REFRESH_FOR_UNKNOWN.saturating_sub(age)).await;
             self.refresh(REFRESH_FOR_UNKNOWN).await?;
-        } else {
-            self.refresh(REFRESH).await?;
         }
         let Some(token) = self.known().tokens.get(id).cloned() else { return Ok(None) };
         let same = hash(secret).as_bytes().ct_eq(token.hash.as_bytes());
@@ -231,8 +238,8 @@ impl Tokens {
         Ok(Some(token).filter(|token| token.is_good(now)))
     }
 
-    /// Reads again what was read longer ago than that. Others go on with what is known meanwhile, unless it is too old.
-    pub(crate) async fn refresh(&self, older_than: Duration) -> Result<(), Problem> {
+    /// Reads again what was read longer ago than that; many who come at once wait for one reading.
+    pub(super) async fn refresh(&self, older_than: Duration) -> Result<(), Problem> {
         if self.known().read_at.elapsed() < older_than {
             return Ok(());
         }
@@ -250,7 +257,8 @@ async fn read(ledger: &Ledger) -> Result<Known, ServerError> {
     let read_at = Instant::now();
     let tokens: BTreeMap<_, _> =
         list(ledger).await?.into_iter().map(|token| (token.id.clone(), Arc::new(token))).collect();
-    let tenants = tokens.values().map(|token| token.tenant.clone()).chain([TENANT_DEFAULT.to_owned()]).collect();
+    let tenants =
+        tokens.values().map(|token| token.tenant.clone()).chain([TENANT_DEFAULT.to_owned()]).collect();
     Ok(Known { tokens, tenants: Arc::new(tenants), read_at })
 }
 

@@ -27,7 +27,9 @@ pub(super) async fn send(smtp: &Smtp, to: &str, message: &Message, key: &str) ->
         SmtpSecurity::Starttls => {
             AsyncSmtpTransport::<Tokio1Executor>::starttls_relay(&smtp.host).map_err(|error| said(&error))?
         }
-        SmtpSecurity::Tls => AsyncSmtpTransport::<Tokio1Executor>::relay(&smtp.host).map_err(|error| said(&error))?,
+        SmtpSecurity::Tls => {
+            AsyncSmtpTransport::<Tokio1Executor>::relay(&smtp.host).map_err(|error| said(&error))?
+        }
         SmtpSecurity::None => AsyncSmtpTransport::<Tokio1Executor>::builder_dangerous(&smtp.host),
     };
     let transport = match smtp.port {

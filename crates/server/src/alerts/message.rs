@@ -62,13 +62,16 @@ impl Message {
         if let Some(approval) = record.approval.as_ref().filter(|_| record.status == Status::Held) {
             text.push_str(&format!("\nUntil {}.", time(approval.expires_at)));
         }
-        if let Some(place) = record.place.as_ref().filter(|_| record.status == Status::Review && record.holds_lane()) {
+        if let Some(place) =
+            record.place.as_ref().filter(|_| record.status == Status::Review && record.holds_lane())
+        {
             text.push_str(&format!("\nThe lane {} waits until then.", place.lane.as_str()));
         }
         match &self.link {
             Some(link) => text.push_str(&format!("\nDecide here: {link}")),
             None => {
-                let (scope, key) = record.name.as_ref().map_or(("", ""), |name| (name.scope.as_str(), name.key.as_str()));
+                let (scope, key) =
+                    record.name.as_ref().map_or(("", ""), |name| (name.scope.as_str(), name.key.as_str()));
                 text.push_str(&format!("\nMore: twicesafe show {scope} '{}'", key.replace('\'', r"'\''")));
             }
         }

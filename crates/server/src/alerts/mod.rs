@@ -14,7 +14,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
-use twicesafe_ledger::{Alarm, Alert, Answer, Filter, Intent, Policy, Recovery, Status, Stored, Timestamp, Trouble};
+use twicesafe_ledger::{
+    Alarm, Alert, Answer, Filter, Intent, Policy, Recovery, Status, Stored, Timestamp, Trouble,
+};
 
 use crate::access::{Right, Seen};
 use crate::config::{self, Person};
@@ -175,7 +177,8 @@ impl Alerts {
         };
         // Beyond what is under way now, the next look comes back to it.
         let Ok(flight) = self.flights.clone().try_acquire_owned() else { return };
-        let message = Message { kind, stored: stored.clone(), link: self.link(kind, stored, person, about, now) };
+        let message =
+            Message { kind, stored: stored.clone(), link: self.link(kind, stored, person, about, now) };
         let (alerts, channel) = (self.clone(), channel.clone());
         tokio::spawn(async move {
             let shared = alerts.shared.clone();
@@ -212,7 +215,14 @@ impl Alerts {
     }
 
     /// Where the person can decide, if that is what the alert is about.
-    fn link(&self, kind: Kind, stored: &Stored, person: &str, about: &Person, now: Timestamp) -> Option<String> {
+    fn link(
+        &self,
+        kind: Kind,
+        stored: &Stored,
+        person: &str,
+        about: &Person,
+        now: Timestamp,
+    ) -> Option<String> {
         let waits = matches!(kind, Kind::Held | Kind::Overdue) && stored.record.status == Status::Held;
         if !waits || !about.rights.contains(&Right::Approve) {
             return None;
@@ -221,7 +231,12 @@ impl Alerts {
         let configuration = self.shared.configuration();
         let good_for = configuration.links.expire.map_or(LINK_EXPIRE_DEFAULT, |span| span.0);
         let seen = Seen::of(stored, person, expires_at.min(now + good_for));
-        Some(format!("{}{}{}", self.shared.link_base(), crate::pages::PREFIX, self.shared.links().make(&seen)))
+        Some(format!(
+            "{}{}{}",
+            self.shared.link_base(),
+            crate::pages::PREFIX,
+            self.shared.links().make(&seen)
+        ))
     }
 }
 
@@ -240,8 +255,12 @@ fn policy() -> Policy {
 async fn send(shared: &Shared, channel: &config::Alert, message: &Message, key: &str) -> Result<(), String> {
     let revealed = |url: &config::Secret| url.reveal().map_err(|error| error.to_string());
     match channel {
-        config::Alert::Slack(url) => webhook::post(&shared.client, &revealed(url)?, &message.for_slack(), key).await,
-        config::Alert::Webhook(url) => webhook::post(&shared.client, &revealed(url)?, &message.for_programs(), key).await,
+        config::Alert::Slack(url) => {
+            webhook::post(&shared.client, &revealed(url)?, &message.for_slack(), key).await
+        }
+        config::Alert::Webhook(url) => {
+            webhook::post(&shared.client, &revealed(url)?, &message.for_programs(), key).await
+        }
         config::Alert::Mail(address) => match &shared.configuration().smtp {
             Some(smtp) => mail::send(smtp, address, message, key).await,
             None => Err("there is no mail server in the configuration".to_owned()),

@@ -9,9 +9,9 @@ use hyper::header::HeaderValue;
 use serde_json::json;
 use serde_json::value::RawValue;
 use twicesafe_ledger::{
-    ANSWER_BYTES_MAX, Answer, Applied, ApprovalRule, Code, Fence, Finding, Held, Intent, IntentId, Lookup, Notice,
-    OnMismatch, OnReview, Outcome, Policy, Recovery, Refusal, Report, Stored, Verdict, VersionMeans, WaitCause,
-    destination_key,
+    ANSWER_BYTES_MAX, Answer, Applied, ApprovalRule, Code, Fence, Finding, Held, Intent, IntentId, Lookup,
+    Notice, OnMismatch, OnReview, Outcome, Policy, Recovery, Refusal, Report, Stored, Verdict, VersionMeans,
+    WaitCause, destination_key,
 };
 
 use super::{Call, facts, parse};
@@ -19,8 +19,8 @@ use crate::access::Right;
 use crate::http::{Problem, Response};
 use crate::server::Shared;
 use crate::wire::{
-    self, AnswerView, AskRequest, ClaimAnswer, ClaimRequest, NotedAnswer, NoticeView, OutcomeWord, RecoveryClass,
-    RenewRequest, SettleRequest,
+    self, AnswerView, AskRequest, ClaimAnswer, ClaimRequest, NotedAnswer, NoticeView, OutcomeWord,
+    RecoveryClass, RenewRequest, SettleRequest,
 };
 
 /// How long a duplicate waits unless it says otherwise, and at most (S8).
@@ -34,7 +34,10 @@ pub(super) async fn claim(shared: &Shared, call: &Call) -> Result<Response, Prob
     let asked: ClaimRequest = parse::body(&call.request)?;
     let wait = asked.wait_ms.map_or(WAIT_DEFAULT, Duration::from_millis);
     if wait > WAIT_MAX {
-        return Err(Problem::bad_request("wait_ms is more than 60000", "Wait at most a minute, then ask again."));
+        return Err(Problem::bad_request(
+            "wait_ms is more than 60000",
+            "Wait at most a minute, then ask again.",
+        ));
     }
     let id = parse::command_id(&call.principal.actor, asked.command_id.as_deref())?;
     let intent = intent(asked)?;
@@ -111,7 +114,10 @@ fn intent(asked: ClaimRequest) -> Result<Intent, Problem> {
     let shown = asked.request.as_deref().or(asked.input.as_deref().filter(|_| is_held)).map(bytes_of);
     intent = match (asked.input.as_deref(), &asked.fingerprint) {
         (Some(_), Some(_)) => {
-            return Err(Problem::bad_request("both `input` and `fingerprint` are given", "Leave one of them out."));
+            return Err(Problem::bad_request(
+                "both `input` and `fingerprint` are given",
+                "Leave one of them out.",
+            ));
         }
         (Some(input), None) => intent.json_input(bytes_of(input)),
         (None, Some(fingerprint)) => intent.input(fingerprint.clone()),
@@ -128,7 +134,9 @@ fn intent(asked: ClaimRequest) -> Result<Intent, Problem> {
     match (&asked.lane, asked.version) {
         (Some(lane), version) => Ok(intent.lane(lane, version)?),
         (None, None) => Ok(intent),
-        (None, Some(_)) => Err(Problem::bad_request("a version needs a lane", "Add `lane`, or leave `version` out.")),
+        (None, Some(_)) => {
+            Err(Problem::bad_request("a version needs a lane", "Add `lane`, or leave `version` out."))
+        }
     }
 }
 
@@ -142,9 +150,8 @@ fn told(applied: &Applied, intent: Option<&Intent>) -> Result<Response, Problem>
         Some(stored) => problem.with(facts(stored)),
         None => problem,
     };
-    let retry_after = |until: twicesafe_ledger::Timestamp| {
-        until.since(applied.at).clamp(RETRY_AFTER_MIN, RETRY_AFTER_MAX)
-    };
+    let retry_after =
+        |until: twicesafe_ledger::Timestamp| until.since(applied.at).clamp(RETRY_AFTER_MIN, RETRY_AFTER_MAX);
     match (&applied.verdict, applied.stored.as_deref()) {
         (Verdict::Proceed(permit), Some(stored)) => {
             let key = intent.map(|intent| destination_key(intent.name(), permit.generation));
@@ -179,7 +186,9 @@ fn told(applied: &Applied, intent: Option<&Intent>) -> Result<Response, Problem>
         (Verdict::Wait(wait), _) => {
             let (cause, message) = match wait.cause {
                 WaitCause::Pending => ("pending", "an attempt is under way"),
-                WaitCause::LookupDue => ("lookup-due", "it may have happened, and its lookup is due: POST /v1/ask"),
+                WaitCause::LookupDue => {
+                    ("lookup-due", "it may have happened, and its lookup is due: POST /v1/ask")
+                }
                 WaitCause::NotDue => ("not-due", "it is not due yet"),
                 WaitCause::Lane(_) => ("lane", "another intent has its lane"),
                 WaitCause::Accepted => ("accepted", "it is accepted, and not due yet"),
@@ -244,7 +253,8 @@ fn notices(applied: &Applied) -> Vec<NoticeView> {
 /// An intent known by number, if it is within reach; otherwise there is none, as far as this caller is concerned.
 async fn reached(shared: &Shared, call: &Call, number: i64) -> Result<Arc<Stored>, Problem> {
     let found = shared.ledger.believed(IntentId::new(number)).await?;
-    let reached = |stored: &Arc<Stored>| call.principal.demand_about(Right::Act, stored.record.name.as_ref()).is_ok();
+    let reached =
+        |stored: &Arc<Stored>| call.principal.demand_about(Right::Act, stored.record.name.as_ref()).is_ok();
     found.filter(reached).ok_or_else(|| Refusal::NoSuchIntent.into())
 }
 
@@ -271,8 +281,10 @@ fn permitted(applied: &Applied) -> Result<Response, Problem> {
         (Verdict::Proceed(permit), Some(stored)) => {
             let name = stored.record.name.as_ref();
             let key = name.map(|name| destination_key(name, permit.generation));
-            let answer =
-                ClaimAnswer { permit: Some(wire::Permit::of(permit, key)), ..claim_answer("proceed", stored) };
+            let answer = ClaimAnswer {
+                permit: Some(wire::Permit::of(permit, key)),
+                ..claim_answer("proceed", stored)
+            };
             Ok(Response::json(StatusCode::OK, &answer))
         }
         (Verdict::Noted(noted), Some(stored)) => {
@@ -311,7 +323,8 @@ fn report(asked: SettleRequest) -> Result<Report, Problem> {
     };
     let reason = asked.reason.as_deref().unwrap_or("the caller did not say why");
     let retry_after = asked.retry_after_ms.map(span);
-    let is_about_answer = matches!(asked.outcome, OutcomeWord::Answered | OutcomeWord::Refused | OutcomeWord::Found);
+    let is_about_answer =
+        matches!(asked.outcome, OutcomeWord::Answered | OutcomeWord::Refused | OutcomeWord::Found);
     if !is_about_answer && (asked.answer.is_some() || asked.external_id.is_some()) {
         return Err(Problem::bad_request(
             "`answer` and `external_id` belong to the outcomes `answered`, `refused` and `found`",
@@ -331,7 +344,9 @@ fn report(asked: SettleRequest) -> Result<Report, Problem> {
             other => Report::Act(other),
         },
         OutcomeWord::Unknown => match Outcome::unknown(reason) {
-            Outcome::Unknown { reason, park, .. } => Report::Act(Outcome::Unknown { reason, retry_after, park }),
+            Outcome::Unknown { reason, park, .. } => {
+                Report::Act(Outcome::Unknown { reason, retry_after, park })
+            }
             other => Report::Act(other),
         },
         OutcomeWord::Found => Report::Lookup(Finding::Found(answer())),

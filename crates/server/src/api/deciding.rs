@@ -79,7 +79,10 @@ fn reason(asked: &DecisionRequest) -> Result<&str, Problem> {
 }
 
 fn no_reason() -> Problem {
-    Problem::bad_request("there is no reason", "Add `reason`: some words for those who read the journal later.")
+    Problem::bad_request(
+        "there is no reason",
+        "Add `reason`: some words for those who read the journal later.",
+    )
 }
 
 async fn noted(

@@ -46,11 +46,16 @@ pub(super) fn listen(shared: &Shared, call: &Call) -> Result<Response, Problem> 
     let asked = Parameters::of(&call.request, &["scope"])?;
     let wanted = asked.optional("scope").map(|scope| scope.trim_end_matches('/').to_owned());
     let Some(place) = shared.listeners.place() else {
-        return Err(Problem::new(Code::Overloaded, "too many listen already", "Close other streams, or poll GET /v1/intents.")
-            .retry_after(ALIVE_EVERY));
+        return Err(Problem::new(
+            Code::Overloaded,
+            "too many listen already",
+            "Close other streams, or poll GET /v1/intents.",
+        )
+        .retry_after(ALIVE_EVERY));
     };
     let (events, body) = Body::events();
-    let (mut changes, principal, mut drain) = (shared.ledger.changes(), call.principal.clone(), call.request.drain.clone());
+    let (mut changes, principal, mut drain) =
+        (shared.ledger.changes(), call.principal.clone(), call.request.drain.clone());
     let wants = move |stored: &Stored| {
         let scope = stored.record.name.as_ref().map_or("", |name| name.scope.as_str());
         let within = |wanted: &String| {

@@ -4,8 +4,8 @@ use hyper::StatusCode;
 use serde_json::{Map, json};
 use twicesafe_ledger::{Cursor, Filter, Name, Page, Refusal, Status, Stored};
 
-use super::parse::Parameters;
 use super::Call;
+use super::parse::Parameters;
 use crate::access::Principal;
 use crate::figures;
 use crate::http::{Problem, Response};
@@ -21,7 +21,8 @@ const PAGES_READ_MAX: usize = 20;
 const STATS_DEFAULT: std::time::Duration = std::time::Duration::from_secs(30 * 24 * 3600);
 
 pub(super) async fn intents(shared: &Shared, call: &Call) -> Result<Response, Problem> {
-    let known = ["scope", "status", "work", "containing", "created_from", "created_before", "limit", "cursor"];
+    let known =
+        ["scope", "status", "work", "containing", "created_from", "created_before", "limit", "cursor"];
     let asked = Parameters::of(&call.request, &known)?;
     let words = Status::ALL.map(Status::as_str).join(", ");
     let filter = Filter {
@@ -41,7 +42,12 @@ pub(super) async fn waiting(shared: &Shared, call: &Call, status: Status) -> Res
     page(shared, call, &asked, &Filter { scope, status: Some(status), ..Filter::default() }).await
 }
 
-async fn page(shared: &Shared, call: &Call, asked: &Parameters, filter: &Filter) -> Result<Response, Problem> {
+async fn page(
+    shared: &Shared,
+    call: &Call,
+    asked: &Parameters,
+    filter: &Filter,
+) -> Result<Response, Problem> {
     let limit = asked
         .read("limit", "A number from 1 to 1000.", |text| {
             text.parse().ok().filter(|limit| (1..=PAGE_MAX).contains(limit))
@@ -50,7 +56,8 @@ async fn page(shared: &Shared, call: &Call, asked: &Parameters, filter: &Filter)
     let mut after = asked.read("cursor", "Give back what `next` said.", Cursor::from_text)?;
     let mut intents = Vec::new();
     for _ in 0..PAGES_READ_MAX {
-        let Page { intents: found, next } = shared.ledger.store().list(filter, after, limit - intents.len()).await?;
+        let Page { intents: found, next } =
+            shared.ledger.store().list(filter, after, limit - intents.len()).await?;
         intents.extend(found.iter().filter(|stored| reaches(&call.principal, stored)).map(IntentView::of));
         after = next;
         if after.is_none() || intents.len() >= limit {
@@ -91,7 +98,8 @@ pub(super) async fn intent(shared: &Shared, call: &Call) -> Result<Response, Pro
 pub(super) async fn work(shared: &Shared, call: &Call) -> Result<Response, Problem> {
     let asked = Parameters::of(&call.request, &["id"])?;
     let steps = shared.ledger.store().work(asked.required("id")?).await?;
-    let intents = steps.iter().filter(|stored| reaches(&call.principal, stored)).map(IntentView::of).collect();
+    let intents =
+        steps.iter().filter(|stored| reaches(&call.principal, stored)).map(IntentView::of).collect();
     Ok(Response::json(StatusCode::OK, &PageView { intents, next: None }))
 }
 

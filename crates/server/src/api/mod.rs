@@ -134,7 +134,9 @@ pub(crate) async fn answer(shared: &Shared, route: &Route, call: &Call) -> Resul
         Operation::Intents => Box::pin(looking::intents(shared, call)).await,
         Operation::Intent => Box::pin(looking::intent(shared, call)).await,
         Operation::Work => Box::pin(looking::work(shared, call)).await,
-        Operation::Approvals => Box::pin(looking::waiting(shared, call, twicesafe_ledger::Status::Held)).await,
+        Operation::Approvals => {
+            Box::pin(looking::waiting(shared, call, twicesafe_ledger::Status::Held)).await
+        }
         Operation::Review => Box::pin(looking::waiting(shared, call, twicesafe_ledger::Status::Review)).await,
         Operation::Approve => Box::pin(deciding::approve(shared, call)).await,
         Operation::Reject => Box::pin(deciding::reject(shared, call)).await,

@@ -94,7 +94,8 @@ fn responses(route: &Route, generator: &mut SchemaGenerator) -> Value {
         },
     });
     let mut good = |status: &str, description: &str, media_type: &str, schema: Value| {
-        responses[status] = json!({ "description": description, "content": { media_type: { "schema": schema } } });
+        responses[status] =
+            json!({ "description": description, "content": { media_type: { "schema": schema } } });
     };
     let json = "application/json";
     match route.operation {
@@ -106,26 +107,33 @@ fn responses(route: &Route, generator: &mut SchemaGenerator) -> Value {
         Operation::Renew | Operation::Ask => {
             good("200", "The permit.", json, schema::<wire::ClaimAnswer<'_>>(generator));
         }
-        Operation::Settle | Operation::Approve | Operation::Reject | Operation::Resolve | Operation::Reset
-        | Operation::Forget => good("200", "Where the intent stands now.", json, schema::<wire::NotedAnswer>(generator)),
+        Operation::Settle
+        | Operation::Approve
+        | Operation::Reject
+        | Operation::Resolve
+        | Operation::Reset
+        | Operation::Forget => {
+            good("200", "Where the intent stands now.", json, schema::<wire::NotedAnswer>(generator))
+        }
         Operation::Intents | Operation::Work | Operation::Approvals | Operation::Review => {
             good("200", "The intents.", json, schema::<wire::PageView>(generator));
         }
         Operation::Intent => good("200", "The intent.", json, schema::<wire::ShownIntent<'_>>(generator)),
         Operation::Stats => good("200", "The figures.", json, json!({ "type": "object" })),
-        Operation::Events => good("200", "A stream of events.", "text/event-stream", json!({ "type": "string" })),
+        Operation::Events => {
+            good("200", "A stream of events.", "text/event-stream", json!({ "type": "string" }))
+        }
     }
     responses
 }
 
 fn parameters(operation: Operation) -> Vec<Value> {
-    let parameter = |name: &str, description: &str, required: bool, schema: Value| {
-        json!({ "name": name, "in": "query", "description": description, "required": required, "schema": schema })
-    };
+    let parameter = |name: &str, description: &str, required: bool, schema: Value| json!({ "name": name, "in": "query", "description": description, "required": required, "schema": schema });
     let text = || json!({ "type": "string" });
     let name = || json!({ "type": "string", "minLength": 1, "maxLength": 255 });
     let time = || json!({ "type": "string", "format": "date-time" });
-    let scope = || parameter("scope", "This scope, or all below it when it ends with a slash.", false, text());
+    let scope =
+        || parameter("scope", "This scope, or all below it when it ends with a slash.", false, text());
     let paging = || {
         [
             parameter(
@@ -134,7 +142,12 @@ fn parameters(operation: Operation) -> Vec<Value> {
                 false,
                 json!({ "type": "integer", "minimum": 1, "maximum": super::looking::PAGE_MAX, "default": 100 }),
             ),
-            parameter("cursor", "What `next` said.", false, json!({ "type": "string", "pattern": "^-?[0-9a-f]+\\.-?[0-9a-f]+$" })),
+            parameter(
+                "cursor",
+                "What `next` said.",
+                false,
+                json!({ "type": "string", "pattern": "^-?[0-9a-f]+\\.-?[0-9a-f]+$" }),
+            ),
         ]
     };
     match operation {

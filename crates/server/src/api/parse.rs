@@ -11,7 +11,8 @@ use crate::http::{Problem, Request};
 
 /// The body of a request, as JSON of that form.
 pub(super) fn body<T: DeserializeOwned>(request: &Request) -> Result<T, Problem> {
-    let media_type = request.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let media_type =
+        request.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let media_type = media_type.split(';').next().unwrap_or_default().trim();
     if !media_type.eq_ignore_ascii_case("application/json") {
         return Err(Problem::bad_request(
@@ -34,7 +35,9 @@ pub(super) fn body<T: DeserializeOwned>(request: &Request) -> Result<T, Problem>
 /// What serde says, without the values it quotes.
 fn told(message: &str) -> String {
     let message = message.split(" at line ").next().unwrap_or(message);
-    if message.starts_with("unknown field") || message.starts_with("missing field") || message.starts_with("duplicate field")
+    if message.starts_with("unknown field")
+        || message.starts_with("missing field")
+        || message.starts_with("duplicate field")
     {
         return config::suggesting(message);
     }
@@ -70,7 +73,10 @@ impl Parameters {
 
     pub(super) fn required(&self, name: &str) -> Result<&str, Problem> {
         self.optional(name).filter(|value| !value.is_empty()).ok_or_else(|| {
-            Problem::bad_request(format!("the parameter `{name}` is missing"), format!("Add {name}=... to the query."))
+            Problem::bad_request(
+                format!("the parameter `{name}` is missing"),
+                format!("Add {name}=... to the query."),
+            )
         })
     }
 
@@ -102,7 +108,10 @@ pub(super) fn command_id(actor: &Actor, given: Option<&str>) -> Result<CommandId
     match given {
         None => getrandom::fill(&mut bytes).expect("a system without randomness cannot run anything safely"),
         Some(text) if text.is_empty() || text.len() > 255 => {
-            return Err(Problem::bad_request("command_id has no bytes, or more than 255", "Send 1 to 255 bytes."));
+            return Err(Problem::bad_request(
+                "command_id has no bytes, or more than 255",
+                "Send 1 to 255 bytes.",
+            ));
         }
         Some(text) => {
             let mut hasher = blake3::Hasher::new_derive_key("twicesafe command id of an api caller v1");
@@ -122,9 +131,15 @@ mod tests {
     fn s41_what_callers_sent_is_not_repeated() {
         for (said, told_) in [
             (r#"invalid type: string "hunter2", expected u64 at line 1 column 9"#, "expected u64"),
-            ("unknown variant `hunter2`, expected one of `repeat`, `person`", "expected one of `repeat`, `person`"),
+            (
+                "unknown variant `hunter2`, expected one of `repeat`, `person`",
+                "expected one of `repeat`, `person`",
+            ),
             ("missing field `key` at line 1 column 2", "missing field `key`"),
-            ("unknown field `scop`, expected `scope` or `key`", "unknown field `scop`, expected `scope` or `key`; did you mean `scope`?"),
+            (
+                "unknown field `scop`, expected `scope` or `key`",
+                "unknown field `scop`, expected `scope` or `key`; did you mean `scope`?",
+            ),
             ("something about hunter2", "a value is not of the right kind"),
         ] {
             assert_eq!(told(said), told_);

@@ -40,7 +40,10 @@ pub async fn check(configuration: &Configuration, ledger: Option<&Ledger>) -> Ve
         if traces.otlp.parse::<hyper::Uri>().map_or(true, |uri| uri.host().is_none()) {
             found.error("traces.otlp", "this is not a URL; write http://127.0.0.1:4318".to_owned());
         }
-        traces.headers.iter().for_each(|(name, value)| secret(&format!("traces.headers.{name}"), value, &mut found));
+        traces
+            .headers
+            .iter()
+            .for_each(|(name, value)| secret(&format!("traces.headers.{name}"), value, &mut found));
     }
     reach(configuration, ledger, &mut found).await;
     found.0
@@ -71,7 +74,10 @@ fn ledger_address(configuration: &Configuration, found: &mut Found) {
         None => found.warning("ledger", "no ledger is named here; --ledger or TWICESAFE_LEDGER must name it"),
         Some(Err(error)) => found.error("ledger", error.to_string()),
         Some(Ok(Address::Memory)) => {
-            found.warning("ledger", "this ledger forgets everything when the server stops; use it for trying only");
+            found.warning(
+                "ledger",
+                "this ledger forgets everything when the server stops; use it for trying only",
+            );
         }
         Some(Ok(_)) => {}
     }
@@ -92,8 +98,11 @@ fn people(configuration: &Configuration, found: &mut Found) {
                 Alert::Slack(url) | Alert::Webhook(url) => match url.reveal() {
                     Err(error) => found.error(&about, error.to_string()),
                     Ok(text) => match text.parse::<hyper::Uri>() {
-                        Ok(uri) if matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some() => {}
-                        _ => found.error(&about, "this is not a URL; write https://... or mailto:...".to_owned()),
+                        Ok(uri)
+                            if matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some() => {
+                        }
+                        _ => found
+                            .error(&about, "this is not a URL; write https://... or mailto:...".to_owned()),
                     },
                 },
                 Alert::Mail(address) => {
@@ -109,7 +118,10 @@ fn people(configuration: &Configuration, found: &mut Found) {
     for (right, what) in [(Right::Approve, "is held"), (Right::Review, "may or may not have happened")] {
         let told = |person: &super::Person| person.rights.contains(&right) && !person.alert.0.is_empty();
         if !configuration.people.values().any(told) {
-            let words = format!("nobody is told when something {what}: give somebody `{}` and `alert:`", right.as_str());
+            let words = format!(
+                "nobody is told when something {what}: give somebody `{}` and `alert:`",
+                right.as_str()
+            );
             found.warning("people", &words);
         }
     }
@@ -124,14 +136,20 @@ fn links(configuration: &Configuration, found: &mut Found) {
         Some(base) => {
             let uri = base.parse::<hyper::Uri>().ok();
             match uri.as_ref().and_then(|uri| Some((uri.scheme_str()?, uri.host()?))) {
-                None => found.error("links.base", format!("`{base}` is not a URL; write https://twicesafe.example.com")),
+                None => found.error(
+                    "links.base",
+                    format!("`{base}` is not a URL; write https://twicesafe.example.com"),
+                ),
                 Some(("https", _)) => {}
                 Some((_, "localhost" | "127.0.0.1" | "[::1]")) => {}
                 Some(_) => found.warning("links.base", "links travel in the clear; use https"),
             }
         }
         None if !configuration.people.is_empty() && is_local => {
-            found.warning("links.base", "links in alerts work on this machine only; set links.base to what people can reach");
+            found.warning(
+                "links.base",
+                "links in alerts work on this machine only; set links.base to what people can reach",
+            );
         }
         None => {}
     }
@@ -139,12 +157,16 @@ fn links(configuration: &Configuration, found: &mut Found) {
 
 async fn reach(configuration: &Configuration, ledger: Option<&Ledger>, found: &mut Found) {
     let listen = &configuration.listen;
-    let away: Vec<_> = [listen.public, listen.admin].into_iter().filter(|at| !at.ip().is_loopback()).collect();
+    let away: Vec<_> =
+        [listen.public, listen.admin].into_iter().filter(|at| !at.ip().is_loopback()).collect();
     if away.is_empty() {
         return;
     }
     if configuration.tls.is_none() {
-        found.warning("listen", "other machines can reach it and it speaks no TLS: put it behind a proxy that does, or set tls:");
+        found.warning(
+            "listen",
+            "other machines can reach it and it speaks no TLS: put it behind a proxy that does, or set tls:",
+        );
     }
     let Some(ledger) = ledger else { return };
     match Tokens::read(ledger).await {

@@ -10,7 +10,8 @@ const FILE_BYTES_MAX: u64 = 4 << 20;
 
 /// Reads a configuration file.
 pub fn load(path: &Path) -> Result<Configuration, ServerError> {
-    let wrong = |why: &dyn std::fmt::Display| ServerError::Configuration(format!("{}: {why}", path.display()));
+    let wrong =
+        |why: &dyn std::fmt::Display| ServerError::Configuration(format!("{}: {why}", path.display()));
     let size = std::fs::metadata(path).map_err(|error| wrong(&error))?.len();
     if size > FILE_BYTES_MAX {
         return Err(wrong(&format!("it has more than {FILE_BYTES_MAX} bytes")));
@@ -85,10 +86,21 @@ mod tests {
             "people: {a: {rights: [aprove]}}\n",
             "line 1, column 23: unknown variant `aprove`, expected one of act, approve, review, admin; did you mean `approve`?",
         );
-        check("listen: here\n", "line 1, column 9: `here` is not an address to listen on; write 127.0.0.1:4080");
-        check("links: { expire: 5 }\n", "line 1, column 18: `5` is not a span; write 300ms, 25s, 5m, 2h or 30d");
-        check("zebra: 1\n", "line 1, column 1: unknown field `zebra`, expected one of listen, ledger, tls, people, links, alerts, smtp, traces, logs");
-        assert!(parse("listen: [\n").is_err() && parse("listen: 127.0.0.1:1\nlisten: 127.0.0.1:2\n").is_err());
+        check(
+            "listen: here\n",
+            "line 1, column 9: `here` is not an address to listen on; write 127.0.0.1:4080",
+        );
+        check(
+            "links: { expire: 5 }\n",
+            "line 1, column 18: `5` is not a span; write 300ms, 25s, 5m, 2h or 30d",
+        );
+        check(
+            "zebra: 1\n",
+            "line 1, column 1: unknown field `zebra`, expected one of listen, ledger, tls, people, links, alerts, smtp, traces, logs",
+        );
+        assert!(
+            parse("listen: [\n").is_err() && parse("listen: 127.0.0.1:1\nlisten: 127.0.0.1:2\n").is_err()
+        );
     }
 
     #[test]

@@ -16,8 +16,8 @@ use serde::Deserialize;
 
 pub use check::{Advice, check};
 pub use listen::Listen;
-pub use load::{load, parse};
 pub(crate) use load::suggesting;
+pub use load::{load, parse};
 pub use people::{Alert, Person};
 pub use secret::Secret;
 pub use span::{Span, parse_span};

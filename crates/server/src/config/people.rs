@@ -48,12 +48,12 @@ pub enum Alert {
     Mail(String),
 }
 
-#[derive(serde::Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "lowercase")]
-enum Named {
-    Slack(Secret),
-    Webhook(Secret),
-    Mail(String),
+#[derive(Default, serde::Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Named {
+    slack: Option<Secret>,
+    webhook: Option<Secret>,
+    mail: Option<String>,
 }
 
 impl Alert {
@@ -87,14 +87,18 @@ impl<'de> Deserialize<'de> for Alert {
     }
 }
 
-const EXPECTED: &str = "a webhook's URL, mailto:ADDRESS, {webhook: URL}, {slack: URL}, {mail: ADDRESS}, or a list of these";
+const EXPECTED: &str =
+    "a webhook's URL, mailto:ADDRESS, {webhook: URL}, {slack: URL}, {mail: ADDRESS}, or a list of these";
 
 fn named<'de, A: MapAccess<'de>>(map: A) -> Result<Alert, A::Error> {
-    Ok(match Named::deserialize(MapAccessDeserializer::new(map))? {
-        Named::Slack(url) => Alert::Slack(url),
-        Named::Webhook(url) => Alert::Webhook(url),
-        Named::Mail(address) => Alert::Mail(address),
-    })
+    match Named::deserialize(MapAccessDeserializer::new(map))? {
+        Named { slack: Some(url), webhook: None, mail: None } => Ok(Alert::Slack(url)),
+        Named { slack: None, webhook: Some(url), mail: None } => Ok(Alert::Webhook(url)),
+        Named { slack: None, webhook: None, mail: Some(address) } => Ok(Alert::Mail(address)),
+        _ => {
+            Err(A::Error::custom("exactly one of slack, webhook and mail is needed; use a list for several"))
+        }
+    }
 }
 
 impl<'de> Deserialize<'de> for Channels {

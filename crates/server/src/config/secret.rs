@@ -25,13 +25,15 @@ impl Secret {
         let mut text = String::new();
         let mut rest = self.0.as_str();
         while let Some((before, after)) = rest.split_once("${") {
-            let (name, after) = after
-                .split_once('}')
-                .ok_or_else(|| ServerError::Secret(format!("`${{{}` has no closing brace", first_letters(after))))?;
+            let (name, after) = after.split_once('}').ok_or_else(|| {
+                ServerError::Secret(format!("`${{{}` has no closing brace", first_letters(after)))
+            })?;
             text.push_str(before);
-            text.push_str(&std::env::var(name).ok().filter(|value| !value.is_empty()).ok_or_else(|| {
-                ServerError::Secret(format!("the environment variable {name} is not set"))
-            })?);
+            text.push_str(
+                &std::env::var(name).ok().filter(|value| !value.is_empty()).ok_or_else(|| {
+                    ServerError::Secret(format!("the environment variable {name} is not set"))
+                })?,
+            );
             rest = after;
         }
         text.push_str(rest);
@@ -49,7 +51,8 @@ fn first_letters(text: &str) -> &str {
 }
 
 fn from_file(path: &str) -> Result<String, ServerError> {
-    let wrong = |why: &dyn fmt::Display| ServerError::Secret(format!("the secret file {path} cannot be used: {why}"));
+    let wrong =
+        |why: &dyn fmt::Display| ServerError::Secret(format!("the secret file {path} cannot be used: {why}"));
     let size = std::fs::metadata(path).map_err(|error| wrong(&error))?.len();
     if size > SECRET_BYTES_MAX {
         return Err(wrong(&format!("it has more than {SECRET_BYTES_MAX} bytes")));

@@ -99,13 +99,11 @@ impl Listener {
             tokio::spawn(async move {
                 match tls {
                     None => connection(stream, peer, door, drain).await,
-                    Some(tls) => {
-                        match tokio::time::timeout(HANDSHAKE_TIME_MAX, tls.0.accept(stream)).await {
-                            Ok(Ok(stream)) => connection(stream, peer, door, drain).await,
-                            Ok(Err(error)) => tracing::debug!("a TLS handshake failed: {error}"),
-                            Err(_) => tracing::debug!("a TLS handshake took too long"),
-                        }
-                    }
+                    Some(tls) => match tokio::time::timeout(HANDSHAKE_TIME_MAX, tls.0.accept(stream)).await {
+                        Ok(Ok(stream)) => connection(stream, peer, door, drain).await,
+                        Ok(Err(error)) => tracing::debug!("a TLS handshake failed: {error}"),
+                        Err(_) => tracing::debug!("a TLS handshake took too long"),
+                    },
                 }
                 drop(place);
             });
@@ -130,7 +128,9 @@ where
                 Err(problem) => {
                     let mut response = door.refuse(problem);
                     // What is left of its body is not worth reading.
-                    response.headers.insert(hyper::header::CONNECTION, hyper::header::HeaderValue::from_static("close"));
+                    response
+                        .headers
+                        .insert(hyper::header::CONNECTION, hyper::header::HeaderValue::from_static("close"));
                     response
                 }
             };
@@ -157,4 +157,3 @@ where
         tracing::debug!("a connection ended: {error}");
     }
 }
-

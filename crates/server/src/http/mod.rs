@@ -12,7 +12,7 @@ use hyper::{HeaderMap, StatusCode};
 use serde::Serialize;
 
 pub(crate) use body::Body;
-pub(crate) use listen::{Drain, Door, Listener};
+pub(crate) use listen::{Door, Drain, Listener};
 pub(crate) use problem::Problem;
 pub(crate) use request::Request;
 pub(crate) use tls::Tls;

@@ -180,7 +180,8 @@ impl From<Error> for Problem {
             Error::Name(error) => error.into(),
             Error::Policy(error) => error.into(),
             Error::Pending { retry_after } => {
-                Self::new(Code::Pending, error.to_string(), "Ask again with the same key.").retry_after(retry_after)
+                Self::new(Code::Pending, error.to_string(), "Ask again with the same key.")
+                    .retry_after(retry_after)
             }
             Error::TooLarge { .. } => Self::new(error.code(), error.to_string(), "Send less."),
             Error::Refused(_) | Error::Review | Error::Held { .. } | Error::Recipe(_) => {

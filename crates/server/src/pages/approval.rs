@@ -24,9 +24,17 @@ pub(crate) async fn answer(shared: &Shared, asked: &Request) -> Result<Response,
         Ok(seen) => seen,
         Err(problem) => return Ok(not_taken(problem)),
     };
-    let may = shared.configuration().people.get(&seen.person).is_some_and(|person| person.rights.contains(&Right::Approve));
+    let may = shared
+        .configuration()
+        .people
+        .get(&seen.person)
+        .is_some_and(|person| person.rights.contains(&Right::Approve));
     if !may {
-        return Ok(told(StatusCode::FORBIDDEN, "Not allowed", &format!("{} may not approve any more.", seen.person)));
+        return Ok(told(
+            StatusCode::FORBIDDEN,
+            "Not allowed",
+            &format!("{} may not approve any more.", seen.person),
+        ));
     }
     let Some(stored) = store.find_id(seen.intent()).await? else {
         return Ok(told(StatusCode::GONE, "Gone", "There is no such intent any more."));
@@ -64,7 +72,13 @@ async fn decide(shared: &Shared, asked: &Request, stored: &Stored, who: &Actor) 
     let noted = match field("decision") {
         Some("yes") => shared.ledger.approve(who, stored).await,
         Some("no") => shared.ledger.reject(who, stored, field("reason").unwrap_or_default()).await,
-        _ => return Ok(told(StatusCode::BAD_REQUEST, "Nothing was decided", "The form says neither yes nor no.")),
+        _ => {
+            return Ok(told(
+                StatusCode::BAD_REQUEST,
+                "Nothing was decided",
+                "The form says neither yes nor no.",
+            ));
+        }
     };
     match noted {
         Ok(noted) => Ok(decided(noted)),
@@ -88,7 +102,9 @@ fn decided(noted: Noted) -> Response {
 fn refused(refusal: &Refusal) -> Response {
     let words = match refusal {
         Refusal::OwnRequest => "Who asked for it may not approve it. Ask somebody else.".to_owned(),
-        Refusal::DecidedOtherwise(by) => format!("{by} decided otherwise before, and the first decision stands."),
+        Refusal::DecidedOtherwise(by) => {
+            format!("{by} decided otherwise before, and the first decision stands.")
+        }
         Refusal::WrongStatus(status) => format!("It does not wait for anybody any more: it is {status}."),
         other => format!("This was not taken: {other}."),
     };
@@ -97,8 +113,16 @@ fn refused(refusal: &Refusal) -> Response {
 
 fn not_taken(problem: LinkProblem) -> Response {
     match problem {
-        LinkProblem::Forged => told(StatusCode::FORBIDDEN, "Not a link of ours", "This link was not made here, or was changed on its way. Nothing was decided. (TS0076)"),
-        LinkProblem::Expired => told(StatusCode::GONE, "The link has expired", "Nothing was decided. Ask for another link. (TS0076)"),
+        LinkProblem::Forged => told(
+            StatusCode::FORBIDDEN,
+            "Not a link of ours",
+            "This link was not made here, or was changed on its way. Nothing was decided. (TS0076)",
+        ),
+        LinkProblem::Expired => told(
+            StatusCode::GONE,
+            "The link has expired",
+            "Nothing was decided. Ask for another link. (TS0076)",
+        ),
     }
 }
 
@@ -130,7 +154,11 @@ fn shown(dossier: &Dossier, seen: &Seen) -> Response {
     match &dossier.request {
         Some(request) => {
             let text = String::from_utf8_lossy(&request[..request.len().min(SHOWN_BYTES_MAX)]);
-            let cut = if request.len() > SHOWN_BYTES_MAX { "<p class=note>Cut here; there is more.</p>" } else { "" };
+            let cut = if request.len() > SHOWN_BYTES_MAX {
+                "<p class=note>Cut here; there is more.</p>"
+            } else {
+                ""
+            };
             let _ = write!(html, "<p>What would be sent:</p><pre>{}</pre>{cut}", escaped(&text));
         }
         None => html.push_str("<p class=note>What would be sent was not given to be shown.</p>"),

@@ -42,9 +42,11 @@ pub(crate) fn page(status: StatusCode, title: &str, content: &str) -> Response {
 /// The front page: what this is, and where to go.
 pub(crate) fn front(is_admin: bool) -> Response {
     let content = match is_admin {
-        true => "<p>This is a Twicesafe server.</p><ul><li><a href=/openapi.json>The API</a>, as OpenAPI 3.1\
+        true => {
+            "<p>This is a Twicesafe server.</p><ul><li><a href=/openapi.json>The API</a>, as OpenAPI 3.1\
                  <li><a href=/healthz>Health</a> and <a href=/readyz>readiness</a><li><a href=/metrics>Metrics</a></ul>\
-                 <p class=note>What waits for people: <code>twicesafe approvals</code>, <code>twicesafe review</code>.</p>",
+                 <p class=note>What waits for people: <code>twicesafe approvals</code>, <code>twicesafe review</code>.</p>"
+        }
         false => "<p>This is a Twicesafe server. Approval links lead here.</p>",
     };
     page(StatusCode::OK, "Twicesafe", content)

@@ -30,7 +30,10 @@ struct Counted {
 
 impl Metrics {
     pub(crate) fn new() -> Self {
-        Self { routes: (0..=ROUTES.len()).map(|_| Counted::default()).collect(), verdicts: Default::default() }
+        Self {
+            routes: (0..=ROUTES.len()).map(|_| Counted::default()).collect(),
+            verdicts: Default::default(),
+        }
     }
 
     pub(crate) fn verdict(&self, verdict: &Verdict) {
@@ -68,9 +71,15 @@ impl Metrics {
         for (verdict, count) in VERDICTS.iter().zip(&self.verdicts) {
             let _ = writeln!(text, "twicesafe_claims_total{{verdict=\"{verdict}\"}} {}", read(count));
         }
-        head(&mut text, "twicesafe_requests_total", "counter", "Requests, by path and hundreds of the status.");
+        head(
+            &mut text,
+            "twicesafe_requests_total",
+            "counter",
+            "Requests, by path and hundreds of the status.",
+        );
         for (place, counted) in self.routes.iter().enumerate() {
-            for (hundreds, count) in counted.statuses.iter().enumerate().filter(|(_, count)| read(count) > 0) {
+            for (hundreds, count) in counted.statuses.iter().enumerate().filter(|(_, count)| read(count) > 0)
+            {
                 let _ = writeln!(
                     text,
                     "twicesafe_requests_total{{path=\"{}\",status=\"{hundreds}xx\"}} {}",
@@ -79,7 +88,12 @@ impl Metrics {
                 );
             }
         }
-        head(&mut text, "twicesafe_request_duration_seconds", "histogram", "How long requests took, waiting included.");
+        head(
+            &mut text,
+            "twicesafe_request_duration_seconds",
+            "histogram",
+            "How long requests took, waiting included.",
+        );
         for (place, counted) in self.routes.iter().enumerate() {
             let buckets: Vec<u64> = counted.buckets.iter().map(read).collect();
             let total: u64 = buckets.iter().sum();
@@ -91,7 +105,10 @@ impl Metrics {
             for (bound, count) in BUCKETS_MS.iter().zip(&buckets) {
                 below += count;
                 let bound = *bound as f64 / 1000.0;
-                let _ = writeln!(text, "twicesafe_request_duration_seconds_bucket{{path=\"{path}\",le=\"{bound}\"}} {below}");
+                let _ = writeln!(
+                    text,
+                    "twicesafe_request_duration_seconds_bucket{{path=\"{path}\",le=\"{bound}\"}} {below}"
+                );
             }
             let seconds = read(&counted.micros) as f64 / 1_000_000.0;
             let _ = write!(
@@ -104,9 +121,15 @@ impl Metrics {
         head(&mut text, "twicesafe_ledger_up", "gauge", "Whether the ledger can be read.");
         let _ = writeln!(text, "twicesafe_ledger_up {}", u8::from(standing.is_some()));
         if let Some(standing) = standing {
-            head(&mut text, "twicesafe_intents", "gauge", "Intents in the ledger, by status; those whose answer is no longer kept as tombstone.");
+            head(
+                &mut text,
+                "twicesafe_intents",
+                "gauge",
+                "Intents in the ledger, by status; those whose answer is no longer kept as tombstone.",
+            );
             for status in Status::ALL {
-                let _ = writeln!(text, "twicesafe_intents{{status=\"{status}\"}} {}", standing.standing(status));
+                let _ =
+                    writeln!(text, "twicesafe_intents{{status=\"{status}\"}} {}", standing.standing(status));
             }
             let _ = writeln!(text, "twicesafe_intents{{status=\"tombstone\"}} {}", standing.tombstones());
         }

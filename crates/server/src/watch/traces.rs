@@ -84,8 +84,10 @@ impl Tracer {
         for (name, value) in &traces.headers {
             let value = value.reveal().map_err(|error| error.to_string())?;
             headers.push((
-                HeaderName::from_bytes(name.as_bytes()).map_err(|_| format!("`{name}` is not the name of a header"))?,
-                HeaderValue::from_str(&value).map_err(|_| format!("the value of `{name}` is not one of a header"))?,
+                HeaderName::from_bytes(name.as_bytes())
+                    .map_err(|_| format!("`{name}` is not the name of a header"))?,
+                HeaderValue::from_str(&value)
+                    .map_err(|_| format!("the value of `{name}` is not one of a header"))?,
             ));
         }
         let (sender, receiver) = mpsc::channel(WAITING_MAX);
@@ -121,7 +123,12 @@ impl Tracer {
     }
 }
 
-async fn send(mut spans: mpsc::Receiver<Value>, client: Client, uri: Uri, headers: Vec<(HeaderName, HeaderValue)>) {
+async fn send(
+    mut spans: mpsc::Receiver<Value>,
+    client: Client,
+    uri: Uri,
+    headers: Vec<(HeaderName, HeaderValue)>,
+) {
     let mut failing = false;
     while let Some(first) = spans.recv().await {
         tokio::time::sleep(BUNCH_EVERY).await;
@@ -140,7 +147,9 @@ async fn send(mut spans: mpsc::Receiver<Value>, client: Client, uri: Uri, header
                 }],
             }],
         });
-        let sent = tokio::time::timeout(SEND_TIME_MAX, client.post(uri.clone(), headers.clone(), told.to_string())).await;
+        let sent =
+            tokio::time::timeout(SEND_TIME_MAX, client.post(uri.clone(), headers.clone(), told.to_string()))
+                .await;
         let why = match sent {
             Ok(Ok(status)) if status.is_success() => None,
             Ok(Ok(status)) => Some(format!("it answered {}", status.as_u16())),
@@ -163,13 +172,19 @@ mod tests {
 
     #[test]
     fn the_callers_trace_is_continued() {
-        let span = Span::start(Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")).expect("sampled");
+        let span =
+            Span::start(Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")).expect("sampled");
         assert_eq!(hex(&span.trace), "0af7651916cd43dd8448eb211c80319c");
         assert_eq!(span.parent.map(|parent| hex(&parent)).as_deref(), Some("b7ad6b7169203331"));
         assert!(Span::start(Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00")).is_none());
-        for garbage in ["", "00", "00-0-0-01", "00-00000000000000000000000000000000-b7ad6b7169203331-01",
-                        "ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
-                        "00-0AF7651916CD43DD8448EB211C80319C-b7ad6b7169203331-01"] {
+        for garbage in [
+            "",
+            "00",
+            "00-0-0-01",
+            "00-00000000000000000000000000000000-b7ad6b7169203331-01",
+            "ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+            "00-0AF7651916CD43DD8448EB211C80319C-b7ad6b7169203331-01",
+        ] {
             assert!(Span::start(Some(garbage)).is_some_and(|span| span.parent.is_none()), "{garbage}");
         }
     }

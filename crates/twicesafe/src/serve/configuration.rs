@@ -46,7 +46,9 @@ pub(super) async fn run(asked: Config, common: &Common, out: &mut impl Write) ->
     for advice in &advice {
         let kind = if advice.is_error { "error" } else { "warning" };
         match common.json {
-            true => print_json(out, &json!({ "kind": kind, "about": advice.about, "message": advice.words }))?,
+            true => {
+                print_json(out, &json!({ "kind": kind, "about": advice.about, "message": advice.words }))?
+            }
             false => writeln!(out, "{kind}: {}: {}", advice.about, advice.words)?,
         }
     }

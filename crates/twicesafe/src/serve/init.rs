@@ -40,9 +40,14 @@ pub(super) fn run(asked: &Init, out: &mut impl Write) -> Result<(), Failure> {
             text => text.to_owned(),
         })
     };
-    let ledger = ask(&asked.ledger, "Where is the ledger? (sqlite:PATH or postgres://...)", "sqlite:./twicesafe.db")?;
+    let ledger =
+        ask(&asked.ledger, "Where is the ledger? (sqlite:PATH or postgres://...)", "sqlite:./twicesafe.db")?;
     let listen = ask(&asked.listen, "Where should the server listen?", "127.0.0.1:4080")?;
-    let alert = ask(&asked.alert, "Where should alerts go? (a Slack-compatible webhook, ${ENV}, mailto:..., or nothing)", "")?;
+    let alert = ask(
+        &asked.alert,
+        "Where should alerts go? (a Slack-compatible webhook, ${ENV}, mailto:..., or nothing)",
+        "",
+    )?;
     let text = file(&ledger, &listen, &alert);
     if let Err(why) = twicesafe_server::config::parse(&text) {
         return Err(Failure::coded(
@@ -52,7 +57,11 @@ pub(super) fn run(asked: &Init, out: &mut impl Write) -> Result<(), Failure> {
         ));
     }
     let mut options = std::fs::OpenOptions::new();
-    let written = options.write(true).create_new(true).open(&asked.file).and_then(|mut file| file.write_all(text.as_bytes()));
+    let written = options
+        .write(true)
+        .create_new(true)
+        .open(&asked.file)
+        .and_then(|mut file| file.write_all(text.as_bytes()));
     if let Err(error) = written {
         return Err(Failure::coded(
             Code::BadInputFile,
@@ -76,8 +85,12 @@ fn file(ledger: &str, listen: &str, alert: &str) -> String {
         ),
     };
     let smtp = match is_mail {
-        true => "smtp:\n  host: localhost\n  security: none                 # starttls (otherwise), tls, or none for a relay on this machine\n  from: twicesafe@localhost\n",
-        false => "# smtp: { host: mail.example.com, from: twicesafe@example.com, user: twicesafe, password: \"file:/run/secrets/smtp\" }\n",
+        true => {
+            "smtp:\n  host: localhost\n  security: none                 # starttls (otherwise), tls, or none for a relay on this machine\n  from: twicesafe@localhost\n"
+        }
+        false => {
+            "# smtp: { host: mail.example.com, from: twicesafe@example.com, user: twicesafe, password: \"file:/run/secrets/smtp\" }\n"
+        }
     };
     format!(
         "# Twicesafe. Check it with: twicesafe config check. Its schema: twicesafe config schema.

@@ -7,7 +7,8 @@ use twicesafe_server::config::Logs;
 
 /// Starts logging. TWICESAFE_LOG says how much: error, warn, info (otherwise), debug or trace.
 pub(super) fn start(logs: Logs) {
-    let level = std::env::var("TWICESAFE_LOG").ok().and_then(|text| text.parse().ok()).unwrap_or(LevelFilter::INFO);
+    let level =
+        std::env::var("TWICESAFE_LOG").ok().and_then(|text| text.parse().ok()).unwrap_or(LevelFilter::INFO);
     let lines = tracing_subscriber::fmt()
         .with_max_level(level)
         .with_writer(std::io::stderr)

@@ -79,7 +79,10 @@ async fn serve(asked: Serve, common: &Common, out: &mut impl Write) -> Result<()
             let mut configuration = twicesafe_server::config::load(path)?;
             // What the command line said still holds.
             configuration.listen = listen.unwrap_or(configuration.listen);
-            if configuration.ledger.is_none() || common.ledger.is_some() || std::env::var_os("TWICESAFE_LEDGER").is_some() {
+            if configuration.ledger.is_none()
+                || common.ledger.is_some()
+                || std::env::var_os("TWICESAFE_LEDGER").is_some()
+            {
                 configuration.ledger = Some(address.clone());
             }
             Ok::<_, ServerError>(configuration)

@@ -70,14 +70,17 @@ pub(super) async fn run(asked: TokenCommand, common: &Common, out: &mut impl Wri
                 return Ok(print_json(out, &value)?);
             }
             writeln!(out, "{text}")?;
-            say("Keep it: it is not shown again. Send it as `Authorization: Bearer TOKEN` or `Twicesafe-Token: TOKEN`.");
+            say(
+                "Keep it: it is not shown again. Send it as `Authorization: Bearer TOKEN` or `Twicesafe-Token: TOKEN`.",
+            );
         }
         TokenCommand::List => {
             let tokens = twicesafe_server::list(&ledger).await?;
             if common.json {
                 return Ok(tokens.iter().try_for_each(|token| print_json(out, &as_json(token)))?);
             }
-            let mut table = Table::new(&["id", "name", "tenant", "rights", "scopes", "person", "made", "until", "state"]);
+            let mut table =
+                Table::new(&["id", "name", "tenant", "rights", "scopes", "person", "made", "until", "state"]);
             for token in &tokens {
                 let rights: Vec<_> = token.rights.iter().map(|right| right.as_str()).collect();
                 table.row(vec![

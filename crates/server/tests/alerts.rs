@@ -1,0 +1,266 @@
+//! People are told, once, whatever happens.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpListener;
+use tokio::sync::Notify;
+
+use crate::world::{World, claim, claim_with, configuration, settle};
+
+/// Somebody's webhook: takes what is posted, and answers as told.
+pub struct Hook {
+    address: SocketAddr,
+    heard: Arc<Mutex<VecDeque<(Value, String)>>>,
+    came: Arc<Notify>,
+    status: Arc<AtomicU16>,
+}
+
+impl Hook {
+    pub async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (heard, came, status) =
+            (Arc::<Mutex<VecDeque<_>>>::default(), Arc::new(Notify::new()), Arc::new(AtomicU16::new(200)));
+        let hook = Self { address, heard: heard.clone(), came: came.clone(), status: status.clone() };
+        tokio::spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                let (heard, came, status) = (heard.clone(), came.clone(), status.clone());
+                tokio::spawn(async move {
+                    let mut stream = BufReader::new(stream);
+                    while let Some((key, body)) = request(&mut stream).await {
+                        let status = status.load(Ordering::SeqCst);
+                        heard.lock().unwrap().push_back((serde_json::from_slice(&body).unwrap(), key));
+                        came.notify_waiters();
+                        let answer = format!("HTTP/1.1 {status} x\r\ncontent-length: 0\r\n\r\n");
+                        if stream.write_all(answer.as_bytes()).await.is_err() {
+                            return;
+                        }
+                    }
+                });
+            }
+        });
+        hook
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}/hook", self.address)
+    }
+
+    fn answers(&self, status: u16) {
+        self.status.store(status, Ordering::SeqCst);
+    }
+
+    pub async fn next(&self) -> Value {
+        self.next_with_key().await.0
+    }
+
+    async fn next_with_key(&self) -> (Value, String) {
+        let wait = async {
+            loop {
+                let came = self.came.notified();
+                if let Some(heard) = self.heard.lock().unwrap().pop_front() {
+                    return heard;
+                }
+                came.await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), wait).await.expect("somebody is told")
+    }
+
+    fn is_silent(&self) -> bool {
+        self.heard.lock().unwrap().is_empty()
+    }
+}
+
+async fn request(stream: &mut BufReader<tokio::net::TcpStream>) -> Option<(String, Vec<u8>)> {
+    let (mut length, mut key) = (0, String::new());
+    loop {
+        let mut line = String::new();
+        if stream.read_line(&mut line).await.ok()? == 0 {
+            return None;
+        }
+        match line.trim().to_ascii_lowercase().split_once(": ") {
+            Some(("content-length", value)) => length = value.parse().ok()?,
+            Some(("idempotency-key", value)) => key = value.to_owned(),
+            None if line.trim().is_empty() => break,
+            _ => {}
+        }
+    }
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body).await.ok()?;
+    Some((key, body))
+}
+
+fn people(hook: &Hook) -> String {
+    format!(
+        "people:\n  ops: {{ alert: {{ webhook: \"{}\" }}, rights: [approve, review], scopes: [billing] }}\n",
+        hook.url()
+    )
+}
+
+#[tokio::test]
+async fn people_are_told_once_of_what_waits_for_them() {
+    let hook = Hook::start().await;
+    let world = World::configured(&people(&hook)).await;
+    let permit = world.permit(claim("in doubt")).await;
+    world.post("/v1/settle", &settle(permit, "unknown", json!({ "reason": "timeout" }))).await;
+    let told = hook.next().await;
+    assert_eq!(
+        (told["kind"].as_str(), told["intent"]["key"].as_str(), &told["link"]),
+        (Some("review"), Some("in doubt"), &Value::Null)
+    );
+    // Not of what is none of their business, nor again.
+    let elsewhere = json!({ "scope": "crm/x", "key": "1", "wait_ms": 0, "approval": {} });
+    world.post("/v1/claim", &elsewhere).await.refused(423, "TS0017");
+    tokio::time::sleep(Duration::from_millis(5500)).await;
+    assert!(hook.is_silent());
+    world.clock.advance(Duration::from_secs(5 * 3600));
+    assert_eq!(hook.next().await["kind"], "overdue");
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn an_alert_that_fails_is_tried_again_and_makes_no_alert_of_its_own() {
+    let hook = Hook::start().await;
+    let world = World::configured(&people(&hook)).await;
+    hook.answers(500);
+    world
+        .post("/v1/claim", &claim_with("1", json!({ "approval": { "expires_after_ms": 360_000_000 } })))
+        .await
+        .refused(423, "TS0017");
+    let (first, first_key) = hook.next_with_key().await;
+    assert_eq!(first["kind"], "held");
+    hook.answers(200);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    world.clock.advance(Duration::from_secs(400));
+    let (again, key) = hook.next_with_key().await;
+    assert_eq!(
+        (again["kind"].as_str(), &key),
+        (Some("held"), &first_key),
+        "the same key, so that the other end can tell"
+    );
+    tokio::time::sleep(Duration::from_millis(5500)).await;
+    assert!(hook.is_silent());
+    let alerts = world.get("/v1/intents?scope=twicesafe/alert/").await;
+    assert_eq!(alerts.json["intents"].as_array().unwrap().len(), 1);
+    assert_eq!(alerts.json["intents"][0]["status"], "done");
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn two_servers_tell_once() {
+    let hook = Hook::start().await;
+    let world = World::configured(&people(&hook)).await;
+    let other = World::on(world.ledger.clone(), world.clock.clone(), &people(&hook)).await;
+    world.post("/v1/claim", &claim_with("1", json!({ "approval": {} }))).await.refused(423, "TS0017");
+    assert_eq!(hook.next().await["kind"], "held");
+    tokio::time::sleep(Duration::from_millis(5500)).await;
+    assert!(hook.is_silent());
+    other.stop().await;
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_double_effect_and_the_end_of_attempts_are_told() {
+    let hook = Hook::start().await;
+    let world = World::configured(&people(&hook)).await;
+    let repeat = json!({ "lease_ms": 1000, "recovery": "repeat" });
+    let first = world.permit(claim_with("twice", repeat.clone())).await;
+    world.clock.advance(Duration::from_secs(700));
+    let second = world.permit(claim_with("twice", repeat)).await;
+    world.post("/v1/settle", &settle(second, "answered", json!({ "external_id": "ch_2" }))).await;
+    world.post("/v1/settle", &settle(first, "answered", json!({ "external_id": "ch_1" }))).await;
+    assert_eq!(hook.next().await["kind"], "double-effect");
+    let permit = world.permit(claim_with("out", json!({ "attempts": 1 }))).await;
+    world.post("/v1/settle", &settle(permit, "not-sent", json!({ "reason": "refused" }))).await;
+    assert_eq!(hook.next().await["kind"], "out-of-attempts");
+    world.stop().await;
+}
+
+/// A mail server that says yes to everything, and what it was given.
+async fn mail_server() -> (SocketAddr, Arc<Mutex<String>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let mail = Arc::<Mutex<String>>::default();
+    let kept = mail.clone();
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let mut stream = BufReader::new(stream);
+            stream.write_all(b"220 here\r\n").await.unwrap();
+            let mut is_data = false;
+            let mut line = String::new();
+            while stream.read_line(&mut line).await.unwrap_or(0) > 0 {
+                if is_data {
+                    kept.lock().unwrap().push_str(&line);
+                    if line == ".\r\n" {
+                        is_data = false;
+                        stream.write_all(b"250 taken\r\n").await.unwrap();
+                    }
+                } else if line.starts_with("DATA") {
+                    is_data = true;
+                    stream.write_all(b"354 go on\r\n").await.unwrap();
+                } else {
+                    stream.write_all(b"250 ok\r\n").await.unwrap();
+                }
+                line.clear();
+            }
+        }
+    });
+    (address, mail)
+}
+
+#[tokio::test]
+async fn alerts_go_by_mail_and_to_slack() {
+    let (mail_server, mail) = mail_server().await;
+    let hook = Hook::start().await;
+    let yaml = format!(
+        "people:\n  ann: {{ alert: [\"mailto:ann@example.com\", \"{}\"], rights: [review] }}\nsmtp: {{ host: 127.0.0.1, port: {}, security: none, from: t@example.com }}\n",
+        hook.url(),
+        mail_server.port()
+    );
+    let world = World::configured(&yaml).await;
+    let permit = world.permit(claim("<1>\u{2028}")).await;
+    world.post("/v1/settle", &settle(permit, "unknown", json!({}))).await;
+    let slack = hook.next().await;
+    assert!(slack["text"].as_str().unwrap().contains("billing/invoice.send &lt;1&gt;"), "{slack}");
+    for _ in 0..100 {
+        if mail.lock().unwrap().contains("\r\n.\r\n") {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let mail = mail.lock().unwrap().clone();
+    assert!(
+        mail.contains("To: ann@example.com")
+            && mail.contains("[twicesafe] billing/invoice.send")
+            && mail.contains("Message-ID: <"),
+        "{mail}"
+    );
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_configuration_is_taken_or_refused_as_a_whole() {
+    let hook = Hook::start().await;
+    let world = World::new().await;
+    world.control.reload(configuration(&people(&hook))).unwrap();
+    world.post("/v1/claim", &claim_with("1", json!({ "approval": {} }))).await.refused(423, "TS0017");
+    assert_eq!(hook.next().await["kind"], "held", "the new people are told");
+    for wrong in ["ledger: sqlite:/elsewhere.db\n", "links: { secret: \"${NOBODY_SETS_THIS}\" }\n"] {
+        assert!(world.control.reload(configuration(wrong)).is_err(), "{wrong}");
+    }
+    let mut elsewhere = configuration(&people(&hook));
+    elsewhere.listen = "127.0.0.1:1".parse().unwrap();
+    assert!(world.control.reload(elsewhere).is_err());
+    world.post("/v1/claim", &claim_with("2", json!({ "approval": {} }))).await.refused(423, "TS0017");
+    assert_eq!(hook.next().await["kind"], "held", "the old one stays");
+    world.stop().await;
+}

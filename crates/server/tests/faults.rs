@@ -1,0 +1,170 @@
+//! Bad input and bad weather: each a coded answer, nothing lost, nothing leaked.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::world::{Heard, World, claim, claim_with};
+
+const JSON: (&str, &str) = ("content-type", "application/json");
+
+#[tokio::test]
+async fn what_is_not_understood_is_refused_and_not_repeated() {
+    let world = World::new().await;
+    for (body, code) in [
+        ("", "TS0070"),
+        ("{", "TS0070"),
+        ("nonsense", "TS0070"),
+        ("[]", "TS0070"),
+        (r#"{"scope":"a","key":"hunter2","scope":"b"}"#, "TS0070"),
+        (r#"{"scope":"a","key":12}"#, "TS0070"),
+        (r#"{"scope":"a","key":null}"#, "TS0070"),
+        (r#"{"scope":"a"}"#, "TS0070"),
+        (r#"{"scope":"a","key":""}"#, "TS0001"),
+        (r#"{"scope":"a","key":"a\nb"}"#, "TS0002"),
+        (r#"{"scope":"a b","key":"hunter2"}"#, "TS0003"),
+        (r#"{"scope":"","key":"hunter2"}"#, "TS0003"),
+        (r#"{"scope":"a","key":"hunter2","lease_ms":0}"#, "TS0004"),
+        (r#"{"scope":"a","key":"hunter2","recovery":"hunter2"}"#, "TS0070"),
+        (r#"{"scope":"a","key":"hunter2","unknown":"hunter2"}"#, "TS0070"),
+        (r#"{"scope":"a","key":"hunter2","work":"w"}"#, "TS0070"),
+        (r#"{"scope":"a","key":"hunter2","input":1,"fingerprint":"f"}"#, "TS0070"),
+        (r#"{"scope":"a","key":"hunter2","wait_ms":600000}"#, "TS0070"),
+        (r#"{"scope":"a","key":"hunter2","attempts":0}"#, "TS0004"),
+    ] {
+        let heard = world.send("POST", "/v1/claim", &[JSON], body.as_bytes()).await;
+        heard.refused(400, code);
+        assert!(!heard.text.contains("hunter2"), "{body} is not repeated: {}", heard.text);
+    }
+    let long = format!(r#"{{"scope":"a","key":"{}"}}"#, "k".repeat(300));
+    world.send("POST", "/v1/claim", &[JSON], long.as_bytes()).await.refused(400, "TS0002");
+    let deep =
+        format!(r#"{{"scope":"a","key":"k","input":{}1{}}}"#, "[".repeat(100_000), "]".repeat(100_000));
+    let heard = world.send("POST", "/v1/claim", &[JSON], deep.as_bytes()).await;
+    assert!(matches!(heard.status, 201 | 400), "{}", heard.status);
+    world.send("POST", "/v1/claim", &[JSON], &[0xff, 0xfe, 0x00]).await.refused(400, "TS0070");
+    assert_eq!(
+        world.get("/v1/intents?scope=a&containing=hunter2").await.json["intents"],
+        json!([]),
+        "nothing was stored"
+    );
+    world.stop().await;
+}
+
+async fn raw(world: &World, bytes: &[u8]) -> Heard {
+    let mut stream = TcpStream::connect(world.address).await.unwrap();
+    let _ = stream.write_all(bytes).await;
+    let mut heard = Vec::new();
+    let _ = tokio::time::timeout(Duration::from_secs(5), stream.read_to_end(&mut heard)).await;
+    Heard::parse(&heard)
+}
+
+#[tokio::test]
+async fn oversized_requests_are_refused_early() {
+    let world = World::new().await;
+    let announced = b"POST /v1/claim HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 99999999999\r\n\r\n";
+    raw(&world, announced).await.refused(413, "TS0005");
+    let mut endless = b"POST /v1/claim HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n".to_vec();
+    for _ in 0..9 {
+        endless.extend(b"100000\r\n");
+        endless.extend(vec![b'x'; 0x10_0000]);
+        endless.extend(b"\r\n");
+    }
+    assert!(matches!(raw(&world, &endless).await.status, 413 | 0), "refused, or cut off while sending");
+    let bomb = format!("GET / HTTP/1.1\r\nhost: localhost\r\n{}\r\n", "x: y\r\n".repeat(500));
+    assert_eq!(raw(&world, bomb.as_bytes()).await.status, 431);
+    let long = format!("GET /{} HTTP/1.1\r\nhost: localhost\r\n\r\n", "a".repeat(100_000));
+    assert!(matches!(raw(&world, long.as_bytes()).await.status, 414 | 431 | 0));
+    assert_eq!(raw(&world, b"\x16\x03\x01 not http at all\r\n\r\n").await.status, 400);
+    let broken = b"POST /v1/claim HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n";
+    assert_eq!(raw(&world, broken).await.status, 400);
+    assert_eq!(world.get("/healthz").await.status, 200);
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn s13_a_caller_that_leaves_takes_nothing_with_it() {
+    let world = World::new().await;
+    let body = claim_with("1", json!({ "command_id": "mine" })).to_string();
+    let request = format!(
+        "POST /v1/claim HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let mut stream = TcpStream::connect(world.address).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    drop(stream);
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    // Whether or not it got that far, the same command gets leave to act, and another one does not get a second.
+    let again = world.send("POST", "/v1/claim", &[JSON], body.as_bytes()).await;
+    assert_eq!((again.status, &again.json["permit"]["fence"]), (201, &json!(1)));
+    world.post("/v1/claim", &claim("1")).await.refused(409, "TS0015");
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_server_that_stops_answers_those_who_wait() {
+    let world = World::new().await;
+    world.permit(claim("1")).await;
+    let address = world.address;
+    let waiting = claim_with("1", json!({ "wait_ms": 60_000 })).to_string();
+    let request = format!(
+        "POST /v1/claim HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{waiting}",
+        waiting.len()
+    );
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut idle = TcpStream::connect(address).await.unwrap();
+    idle.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    tokio::time::timeout(Duration::from_secs(5), world.stop())
+        .await
+        .expect("idle connections do not hold it up");
+    let mut heard = Vec::new();
+    stream.read_to_end(&mut heard).await.unwrap();
+    Heard::parse(&heard).refused(409, "TS0015");
+    assert!(TcpStream::connect(address).await.is_err(), "nobody is accepted any more");
+}
+
+#[tokio::test]
+async fn s20_without_its_ledger_the_server_fails_closed() {
+    let folder = std::env::temp_dir().join(format!("twicesafe-server-full-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("ledger.db");
+    let clock = std::sync::Arc::new(twicesafe_ledger::ManualClock::at(1_800_000_000_000));
+    let ledger = twicesafe_ledger::Open::at(&format!("sqlite:{}", path.display()))
+        .bytes_max(400_000)
+        .open()
+        .await
+        .unwrap();
+    let world = World::on(ledger, clock, "").await;
+    let mut permits = Vec::new();
+    let refused = loop {
+        let number = permits.len();
+        assert!(number < 5000, "a ledger with a limit fills up");
+        let heard = world
+            .post("/v1/claim", &claim_with(&number.to_string(), json!({ "request": "x".repeat(2000) })))
+            .await;
+        match heard.status {
+            201 => permits.push(heard),
+            _ => break heard,
+        }
+    };
+    refused.refused(503, "TS0044");
+    assert!(refused.headers["retry-after"].parse::<u64>().unwrap() >= 1);
+    assert!(
+        !refused.text.contains("sqlite") && !refused.text.contains(path.to_str().unwrap()),
+        "{}",
+        refused.text
+    );
+    // What was acknowledged is there; what was refused is not.
+    let number = permits.len();
+    assert_eq!(
+        world.get(&format!("/v1/intent?scope=billing/invoice.send&key={}", number - 1)).await.status,
+        200
+    );
+    world.get(&format!("/v1/intent?scope=billing/invoice.send&key={number}")).await.refused(404, "TS0035");
+    world.stop().await;
+    std::fs::remove_dir_all(folder).unwrap();
+}

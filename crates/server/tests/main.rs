@@ -1,0 +1,12 @@
+//! The server, started for real on a port of its own, and spoken to over sockets.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on may say so")]
+
+mod access;
+mod alerts;
+mod api;
+mod approvals;
+mod claims;
+mod contract;
+mod faults;
+mod world;
