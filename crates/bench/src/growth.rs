@@ -50,7 +50,8 @@ async fn grow(path: &Path, intents: u64, report: &Report) -> Result<(), Box<dyn 
     let started = Instant::now();
     let file = rusqlite::Connection::open(path)?;
     file.execute_batch(
-        "PRAGMA journal_mode = DELETE; PRAGMA synchronous = OFF; PRAGMA cache_size = -4000000",
+        "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA locking_mode = EXCLUSIVE;
+         PRAGMA cache_size = -4000000; PRAGMA temp_store = MEMORY",
     )?;
     let columns = |table: &str| -> rusqlite::Result<Vec<String>> {
         file.prepare(&format!("SELECT name FROM pragma_table_info('{table}')"))?
@@ -67,13 +68,15 @@ async fn grow(path: &Path, intents: u64, report: &Report) -> Result<(), Box<dyn 
         });
         let sql = format!(
             "WITH RECURSIVE numbers(n) AS (SELECT 2 UNION ALL SELECT n + 1 FROM numbers WHERE n < {intents})
-             INSERT INTO {table} ({}) SELECT {} FROM numbers, (SELECT * FROM {table}) t",
+             INSERT INTO {table} ({}) SELECT {} FROM numbers CROSS JOIN temp.sample t",
             columns.join(", "),
             copied.collect::<Vec<_>>().join(", ")
         );
+        // Reading from the table that is written to would make SQLite keep all rows aside first.
+        file.execute_batch(&format!("CREATE TEMP TABLE sample AS SELECT * FROM main.{table}"))?;
         file.execute_batch("BEGIN")?;
         file.execute(&sql, [])?;
-        file.execute_batch("COMMIT")?;
+        file.execute_batch("COMMIT; DROP TABLE temp.sample")?;
     }
     file.execute("UPDATE ledger SET last_intent = ?1", [i64::try_from(intents)?])?;
     file.execute(
@@ -140,7 +143,7 @@ async fn purge(
     };
     let mut alone: Vec<Run> = Vec::new();
     let mut purging: Vec<Run> = Vec::new();
-    let mut purged = 0;
+    let (mut purged, mut outlasted) = (0, 0);
     for round in 0..plan.rounds.min(3) {
         let path = plan.folder.join(format!("purge-{round}.db"));
         let clock = std::sync::Arc::new(twicesafe_store::ManualClock::at(1_800_000_000_000));
@@ -156,25 +159,20 @@ async fn purge(
             store.store.now().await?;
         }
         let ledger = Ledger::on(store.store.clone(), twicesafe_core::Actor::new("bench")?);
-        let sweeping = tokio::spawn(async move {
-            let mut purged = 0;
-            loop {
-                match ledger.sweep().await {
-                    Ok(swept) if swept.purged > 0 => purged += swept.purged,
-                    _ => return purged,
-                }
-            }
-        });
+        let sweeping =
+            tokio::spawn(async move { while ledger.sweep().await.is_ok_and(|swept| swept.purged > 0) {} });
         purging.push(harness::run(&load(64, 0), &store.with_prefix("purging:")).await?);
-        if !sweeping.is_finished() {
-            report.line("  (the sweep outlasted the measurement, as it should)");
-        }
+        outlasted += usize::from(!sweeping.is_finished());
         sweeping.abort();
-        purged += sweeping.await.unwrap_or(1);
+        let now = store.store.now().await?;
+        purged += store.store.statistics(now, now).await?.tombstones();
     }
     let ratio = median(&purging).ops_per_second / median(&alone).ops_per_second;
     report.at_least(
-        &format!("claims while purging against claims alone ({purged} sweeps ended early)"),
+        &format!(
+            "claims while purging against claims alone ({purged} purged; the sweep outlasted {outlasted} of {} measurements)",
+            purging.len()
+        ),
         ratio,
         0.67,
     );
