@@ -26,6 +26,8 @@ pub(crate) trait Subject: Clone + Send + Sync + 'static {
 /// Which effect: of which caller, and the how-manieth.
 #[derive(Clone, Copy)]
 pub(crate) struct Key {
+    /// Who asks, which decides about the connection.
+    pub(crate) asked_by: usize,
     pub(crate) caller: usize,
     pub(crate) number: u64,
 }
@@ -61,12 +63,12 @@ pub(crate) async fn run<S: Subject>(load: &Load, subject: &S) -> Result<Run, Box
                     dice ^= dice >> 7;
                     dice ^= dice << 17;
                     let key = if all_repeated {
-                        Key { caller: 0, number: (dice >> 8) % FILLED }
+                        Key { asked_by: caller, caller: 0, number: (dice >> 8) % FILLED }
                     } else if fresh > 0 && dice % 100 < percent {
-                        Key { caller, number: (dice >> 8) % fresh }
+                        Key { asked_by: caller, caller, number: (dice >> 8) % fresh }
                     } else {
                         fresh += 1;
-                        Key { caller, number: fresh - 1 }
+                        Key { asked_by: caller, caller, number: fresh - 1 }
                     };
                     if let Err(error) = subject.effect(key, &mut took).await {
                         *failed.lock().unwrap_or_else(std::sync::PoisonError::into_inner) =

@@ -8,6 +8,7 @@ mod harness;
 mod naive_postgres;
 mod raw_log;
 mod report;
+mod server;
 mod subject;
 
 use std::path::PathBuf;
@@ -23,16 +24,21 @@ struct Plan {
     rounds: usize,
     growth_intents: u64,
     postgres: Option<String>,
+    redis: Option<String>,
+    server: PathBuf,
     parts: Vec<String>,
 }
 
 const HELP: &str = "usage: twicesafe-bench [--folder DIR] [--seconds S] [--rounds N] [--growth INTENTS]
-                       [--postgres URL] [sqlite] [replay] [growth] [postgres]
+                       [--postgres URL] [--redis HOST:PORT] [--server BINARY]
+                       [sqlite] [replay] [growth] [postgres] [server] [waiting]
   --folder    where ledgers are made, on the disk to be measured (a new folder below the current one)
   --seconds   per measurement (1.5)
   --rounds    of each measurement; medians are printed (5)
   --growth    intents present in the growth part (1000000; the figures in docs/ are for 10000000)
   --postgres  an empty database on a private server
+  --redis     a Redis with appendonly yes and appendfsync always, for the server part
+  --server    the twicesafe binary, for the server and waiting parts (target/release/twicesafe)
 without parts: sqlite replay growth, and postgres if a URL is given";
 
 fn plan() -> Result<Plan, String> {
@@ -42,6 +48,8 @@ fn plan() -> Result<Plan, String> {
         rounds: 5,
         growth_intents: 1_000_000,
         postgres: None,
+        redis: None,
+        server: PathBuf::from("target/release/twicesafe"),
         parts: Vec::new(),
     };
     let mut words = std::env::args().skip(1);
@@ -61,7 +69,9 @@ fn plan() -> Result<Plan, String> {
                     value()?.parse().map_err(|error: std::num::ParseIntError| wrong(&error))?;
             }
             "--postgres" => plan.postgres = Some(value()?),
-            "sqlite" | "replay" | "growth" | "postgres" => plan.parts.push(word),
+            "--redis" => plan.redis = Some(value()?),
+            "--server" => plan.server = value()?.into(),
+            "sqlite" | "replay" | "growth" | "postgres" | "server" | "waiting" => plan.parts.push(word),
             _ => return Err(HELP.to_owned()),
         }
     }
@@ -97,6 +107,8 @@ async fn measure(plan: &Plan) -> Result<(), Box<dyn std::error::Error>> {
             "sqlite" => sqlite(plan, &report, load).await?,
             "replay" => replay(plan, &report, load).await?,
             "growth" => growth::measure(plan, &report, load).await?,
+            "server" => server::measure(plan, &report, load).await?,
+            "waiting" => server::waiting(plan, &report, load).await?,
             _ => {
                 let url = plan.postgres.as_deref().ok_or("--postgres URL is needed for that part")?;
                 naive_postgres::measure(plan, &report, load, url).await?;

@@ -16,10 +16,12 @@ pub(crate) struct Suspicion(Mutex<HashMap<(Scope, [u8; 32]), Seen>>);
 struct Seen {
     key: twicesafe_core::Key,
     at: Instant,
+    /// Said already: once is a hint, again and again is noise.
+    told: bool,
 }
 
 impl Suspicion {
-    /// Whether the same input was claimed under another key of the same scope within the hour.
+    /// Whether the same input was claimed under another key of the same scope within the hour, and nobody was told yet.
     pub(crate) fn notice(&self, name: &Name, fingerprint: &Fingerprint, empty: bool) -> bool {
         if empty {
             // Without input there is nothing to compare.
@@ -30,11 +32,15 @@ impl Suspicion {
             seen.clear();
         }
         let now = Instant::now();
-        let entry = seen
-            .entry((name.scope.clone(), *fingerprint.digest()))
-            .or_insert_with(|| Seen { key: name.key.clone(), at: now });
-        let another = entry.key != name.key && now.duration_since(entry.at) < WINDOW;
-        *entry = Seen { key: name.key.clone(), at: now };
-        another
+        let entry = seen.entry((name.scope.clone(), *fingerprint.digest())).or_insert_with(|| Seen {
+            key: name.key.clone(),
+            at: now,
+            told: false,
+        });
+        let is_recent = now.duration_since(entry.at) < WINDOW;
+        let another = entry.key != name.key && is_recent;
+        let news = another && !entry.told;
+        *entry = Seen { key: name.key.clone(), at: now, told: is_recent && (entry.told || another) };
+        news
     }
 }

@@ -284,7 +284,7 @@ impl Reception {
             check_origin(&request)?;
             let route = api::route(&request)?;
             let principal = shared.access.principal(&request).await?;
-            return api::answer(shared, route, &Call { request, principal }).await;
+            return api::answer(shared, route, Call { request, principal }).await;
         }
         if self.faces.public && path.starts_with(pages::PREFIX) {
             check_origin(&request)?;

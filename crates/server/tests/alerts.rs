@@ -148,7 +148,7 @@ async fn an_alert_that_fails_is_tried_again_and_makes_no_alert_of_its_own() {
     );
     tokio::time::sleep(Duration::from_millis(5500)).await;
     assert!(hook.is_silent());
-    let alerts = world.get("/v1/intents?scope=twicesafe/alert/").await;
+    let alerts = world.get("/v1/intents?scope=twicesafe/alert").await;
     assert_eq!(alerts.json["intents"].as_array().unwrap().len(), 1);
     assert_eq!(alerts.json["intents"][0]["status"], "done");
     world.stop().await;

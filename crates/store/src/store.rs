@@ -39,6 +39,8 @@ enum Backend {
 
 /// How often one looks for changes of other processes, at first and after a while without any.
 const LOOK_SQLITE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(50));
+/// Most intents looked at each time: many who wait must not cost those who work.
+const LOOKED_AT_MAX: usize = 1000;
 const LOOK_POSTGRES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
 
 impl Store {
@@ -400,14 +402,16 @@ impl Store {
 async fn look_for_others(store: std::sync::Weak<Inner>, (at_first, later): (Duration, Duration)) {
     let mut pause = at_first;
     let mut last_seen = 0;
+    let mut last_looked_at = None;
     loop {
         tokio::time::sleep(pause).await;
         let Some(inner) = store.upgrade() else { return };
-        let watched = inner.watchers.watched();
+        let watched = inner.watchers.some_watched(last_looked_at, LOOKED_AT_MAX);
+        last_looked_at = watched.last().copied();
         if watched.is_empty() {
             inner.polling.store(false, Ordering::SeqCst);
             // Somebody may have come between the look and the mark.
-            if inner.watchers.watched().is_empty() || inner.polling.swap(true, Ordering::SeqCst) {
+            if inner.watchers.some_watched(None, 1).is_empty() || inner.polling.swap(true, Ordering::SeqCst) {
                 return;
             }
             continue;
@@ -425,10 +429,12 @@ async fn look_for_others(store: std::sync::Weak<Inner>, (at_first, later): (Dura
             Backend::Memory(_) => return,
         };
         match versions {
-            Ok(versions) if versions.is_empty() => pause = (pause * 2).min(later),
             Ok(versions) => {
-                versions.into_iter().for_each(|(id, version)| inner.watchers.announce_version(id, version));
-                pause = at_first;
+                let mut news = false;
+                for (id, version) in versions {
+                    news |= inner.watchers.announce_version(id, version);
+                }
+                pause = if news { at_first } else { (pause * 2).min(later) };
             }
             Err(error) => {
                 tracing::warn!(code = %error.code(), %error, "cannot look for changes");

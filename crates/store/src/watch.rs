@@ -4,7 +4,8 @@
 //! everybody who waits, more often while things change and less often while nothing does. Looking works through every
 //! pooler and needs no lock, which cannot be said of NOTIFY.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,7 +18,7 @@ use crate::plan::Applied;
 #[derive(Default)]
 pub(crate) struct Watchers {
     waiting: AtomicUsize,
-    intents: Mutex<HashMap<IntentId, Watched>>,
+    intents: Mutex<BTreeMap<IntentId, Watched>>,
 }
 
 struct Watched {
@@ -54,20 +55,28 @@ impl Watchers {
         }
     }
 
-    pub(crate) fn announce_version(&self, id: IntentId, version: i64) {
+    /// Tells those who wait; says whether it was news to any.
+    pub(crate) fn announce_version(&self, id: IntentId, version: i64) -> bool {
         let intents = self.intents.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(watched) = intents.get(&id) {
+        intents.get(&id).is_some_and(|watched| {
             watched.version.send_if_modified(|last| {
                 let newer = version > *last;
                 *last = version.max(*last);
                 newer
-            });
-        }
+            })
+        })
     }
 
-    /// What is being waited for.
-    pub(crate) fn watched(&self) -> Vec<IntentId> {
-        self.intents.lock().unwrap_or_else(PoisonError::into_inner).keys().copied().collect()
+    /// Some of what is being waited for: those after the last one that was looked at, or from the start again.
+    pub(crate) fn some_watched(&self, after: Option<IntentId>, limit: usize) -> Vec<IntentId> {
+        let intents = self.intents.lock().unwrap_or_else(PoisonError::into_inner);
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut some: Vec<IntentId> =
+            intents.range((from, Bound::Unbounded)).map(|(id, _)| *id).take(limit).collect();
+        if some.is_empty() {
+            some.extend(intents.keys().copied().take(limit));
+        }
+        some
     }
 }
 

@@ -4,6 +4,7 @@ mod data;
 mod explain;
 mod operators;
 mod run;
+mod serve;
 mod snapshot;
 mod workspace;
 

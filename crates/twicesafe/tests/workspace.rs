@@ -6,8 +6,14 @@ use std::process::Command;
 
 use serde_json::Value;
 
-const ROOMS: [&str; 5] =
-    ["twicesafe-core", "twicesafe-store", "twicesafe-ledger", "twicesafe", "twicesafe-bench"];
+const ROOMS: [&str; 6] = [
+    "twicesafe-core",
+    "twicesafe-store",
+    "twicesafe-ledger",
+    "twicesafe-server",
+    "twicesafe",
+    "twicesafe-bench",
+];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")

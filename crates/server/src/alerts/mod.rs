@@ -14,19 +14,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
+use tokio::sync::broadcast::error::RecvError;
 use twicesafe_ledger::{
     Alarm, Alert, Answer, Filter, Intent, Policy, Recovery, Status, Stored, Timestamp, Trouble,
 };
 
 use crate::access::{Right, Seen};
-use crate::config::{self, Person};
+use crate::config;
 use crate::server::Shared;
 use message::{Kind, Message};
 
-/// What the scope of every alert begins with.
-pub(crate) const SCOPE: &str = "twicesafe/alert/";
-/// How often everybody is looked after.
+/// The scope of every alert.
+pub(crate) const SCOPE: &str = "twicesafe/alert";
+/// How often everybody is looked after: at least, and at most however much is raised.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
+const LOOK_PAUSE: Duration = Duration::from_millis(200);
 /// Most intents of one status that are looked at for alerts at a time.
 const LOOKED_AT_MAX: usize = 1000;
 /// How long something may wait for a person before it is overdue.
@@ -62,10 +64,14 @@ impl Alerts {
                 alarm = alarms.recv() => match alarm {
                     Ok(alarm) => self.raised(&alarm).await,
                     // What was missed is found by looking.
-                    Err(tokio::sync::broadcast::error::RecvError::Lagged(_)) => {}
-                    Err(tokio::sync::broadcast::error::RecvError::Closed) => return,
+                    Err(RecvError::Lagged(_)) => {}
+                    Err(RecvError::Closed) => return,
                 },
                 () = tokio::time::sleep(LOOK_EVERY) => {}
+            }
+            tokio::time::sleep(LOOK_PAUSE).await;
+            while let Ok(alarm) = alarms.try_recv() {
+                self.raised(&alarm).await;
             }
             if let Err(error) = self.look().await {
                 tracing::warn!(code = %error.code(), "nobody could be looked after: {error}");
@@ -87,7 +93,7 @@ impl Alerts {
             Err(error) => Err(error),
         };
         match found {
-            Ok((Some(stored), now)) => self.tell_all(kind, &Arc::new(stored), now),
+            Ok((Some(stored), now)) => self.tell_all(&Occasion { kind, stored: Arc::new(stored), now }),
             Ok((None, _)) => {}
             Err(error) => tracing::warn!(code = %error.code(), "an alert was lost: {error}"),
         }
@@ -109,10 +115,10 @@ impl Alerts {
                 left = left.saturating_sub(page.intents.len());
                 for stored in page.intents {
                     let overdue = self.is_overdue(&stored, now);
-                    let stored = Arc::new(stored);
-                    self.tell_all(kind, &stored, now);
+                    let occasion = Occasion { kind, stored: Arc::new(stored), now };
+                    self.tell_all(&occasion);
                     if overdue {
-                        self.tell_all(Kind::Overdue, &stored, now);
+                        self.tell_all(&Occasion { kind: Kind::Overdue, ..occasion });
                     }
                 }
                 after = page.next;
@@ -133,52 +139,40 @@ impl Alerts {
         now.since(since) >= allowed && now >= since
     }
 
-    fn tell_all(self: &Arc<Self>, kind: Kind, stored: &Arc<Stored>, now: Timestamp) {
-        let Some(name) = &stored.record.name else { return };
-        if name.scope.as_str().starts_with(SCOPE) {
-            return;
-        }
-        let right = match kind {
+    fn tell_all(self: &Arc<Self>, occasion: &Occasion) {
+        let record = &occasion.stored.record;
+        let Some(name) = record.name.as_ref().filter(|name| name.scope.as_str() != SCOPE) else { return };
+        let right = match occasion.kind {
             Kind::Held | Kind::Expired => Right::Approve,
-            Kind::Overdue if stored.record.status == Status::Held => Right::Approve,
+            Kind::Overdue if record.status == Status::Held => Right::Approve,
             _ => Right::Review,
         };
         let configuration = self.shared.configuration();
         for (person, about) in &configuration.people {
             if about.rights.contains(&right) && about.cares_for(name.scope.as_str()) {
                 for (number, channel) in about.alert.0.iter().enumerate() {
-                    self.tell(kind, stored, person, about, number, channel, now);
+                    self.tell(occasion, person, number, channel);
                 }
             }
         }
     }
 
     /// Tells one person by one channel, once.
-    fn tell(
-        self: &Arc<Self>,
-        kind: Kind,
-        stored: &Arc<Stored>,
-        person: &str,
-        about: &Person,
-        number: usize,
-        channel: &config::Alert,
-        now: Timestamp,
-    ) {
+    fn tell(self: &Arc<Self>, occasion: &Occasion, person: &str, number: usize, channel: &config::Alert) {
+        let Occasion { kind, stored, .. } = occasion;
         let record = &stored.record;
-        let key = format!("{}:{}:{}:{}:{number}", stored.id, record.generation, record.fence, kind.word());
-        let remembered = format!("{person}:{key}");
-        if self.given().contains(&remembered) {
+        let key =
+            format!("{}:{}:{}:{}:{number}:{person}", stored.id, record.generation, record.fence, kind.word());
+        if self.given().contains(&key) {
             return;
         }
-        let scope: String = person.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
-        let intent = match Intent::new(&format!("{SCOPE}{scope}"), &key) {
+        let intent = match Intent::new(SCOPE, &key) {
             Ok(intent) => intent.policy(policy()).wait(Duration::ZERO),
             Err(error) => return tracing::error!("an alert has no name: {error}"),
         };
         // Beyond what is under way now, the next look comes back to it.
         let Ok(flight) = self.flights.clone().try_acquire_owned() else { return };
-        let message =
-            Message { kind, stored: stored.clone(), link: self.link(kind, stored, person, about, now) };
+        let message = Message { kind: *kind, stored: stored.clone(), link: self.link(occasion, person) };
         let (alerts, channel) = (self.clone(), channel.clone());
         tokio::spawn(async move {
             let shared = alerts.shared.clone();
@@ -200,7 +194,7 @@ impl Alerts {
                     if given.len() >= GIVEN_MAX {
                         given.clear();
                     }
-                    given.insert(remembered);
+                    given.insert(key);
                 }
                 // It is tried again when it is due; the next look asks.
                 Err(twicesafe_ledger::Error::Pending { .. }) => {}
@@ -215,22 +209,12 @@ impl Alerts {
     }
 
     /// Where the person can decide, if that is what the alert is about.
-    fn link(
-        &self,
-        kind: Kind,
-        stored: &Stored,
-        person: &str,
-        about: &Person,
-        now: Timestamp,
-    ) -> Option<String> {
+    fn link(&self, Occasion { kind, stored, now }: &Occasion, person: &str) -> Option<String> {
         let waits = matches!(kind, Kind::Held | Kind::Overdue) && stored.record.status == Status::Held;
-        if !waits || !about.rights.contains(&Right::Approve) {
-            return None;
-        }
-        let expires_at = stored.record.approval.as_ref()?.expires_at;
+        let expires_at = stored.record.approval.as_ref().filter(|_| waits)?.expires_at;
         let configuration = self.shared.configuration();
         let good_for = configuration.links.expire.map_or(LINK_EXPIRE_DEFAULT, |span| span.0);
-        let seen = Seen::of(stored, person, expires_at.min(now + good_for));
+        let seen = Seen::of(stored, person, expires_at.min(*now + good_for));
         Some(format!(
             "{}{}{}",
             self.shared.link_base(),
@@ -238,6 +222,13 @@ impl Alerts {
             self.shared.links().make(&seen)
         ))
     }
+}
+
+/// Why somebody is told, about what, and when.
+struct Occasion {
+    kind: Kind,
+    stored: Arc<Stored>,
+    now: Timestamp,
 }
 
 /// Being told twice does no harm; not being told does.

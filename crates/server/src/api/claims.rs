@@ -30,7 +30,7 @@ const WAIT_MAX: Duration = Duration::from_secs(60);
 const RETRY_AFTER_MIN: Duration = Duration::from_secs(1);
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
 
-pub(super) async fn claim(shared: &Shared, call: &Call) -> Result<Response, Problem> {
+pub(super) async fn claim(shared: &Shared, call: Call) -> Result<Response, Problem> {
     let asked: ClaimRequest = parse::body(&call.request)?;
     let wait = asked.wait_ms.map_or(WAIT_DEFAULT, Duration::from_millis);
     if wait > WAIT_MAX {
@@ -43,7 +43,10 @@ pub(super) async fn claim(shared: &Shared, call: &Call) -> Result<Response, Prob
     let intent = intent(asked)?;
     call.principal.demand_scope(intent.name().scope.as_str())?;
     let ledger = shared.ledger.acting_as(&call.principal.actor);
-    let mut drain = call.request.drain.clone();
+    let Call { request, .. } = call;
+    let mut drain = request.drain;
+    // Head and body keep the connection's buffer; ten thousand who wait would keep ten thousand of them.
+    drop((request.headers, request.body, request.uri));
     let patience = async move {
         tokio::select! {
             () = tokio::time::sleep(wait) => {}

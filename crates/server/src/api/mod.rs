@@ -121,30 +121,33 @@ pub(crate) fn with_allow(mut response: Response, allowed: &str) -> Response {
 }
 
 /// Does what was asked for.
-pub(crate) async fn answer(shared: &Shared, route: &Route, call: &Call) -> Result<Response, Problem> {
+pub(crate) async fn answer(shared: &Shared, route: &Route, call: Call) -> Result<Response, Problem> {
     if let Some(right) = route.right {
         call.principal.demand(right)?;
     }
     match route.operation {
+        // By value: who waits for long holds on to as little as possible.
         Operation::Claim => claims::claim(shared, call).await,
-        Operation::Renew => claims::renew(shared, call).await,
-        Operation::Ask => claims::ask(shared, call).await,
-        Operation::Settle => claims::settle(shared, call).await,
+        Operation::Renew => claims::renew(shared, &call).await,
+        Operation::Ask => claims::ask(shared, &call).await,
+        Operation::Settle => claims::settle(shared, &call).await,
         // Boxed: rare, and larger than what thousands wait in.
-        Operation::Intents => Box::pin(looking::intents(shared, call)).await,
-        Operation::Intent => Box::pin(looking::intent(shared, call)).await,
-        Operation::Work => Box::pin(looking::work(shared, call)).await,
+        Operation::Intents => Box::pin(looking::intents(shared, &call)).await,
+        Operation::Intent => Box::pin(looking::intent(shared, &call)).await,
+        Operation::Work => Box::pin(looking::work(shared, &call)).await,
         Operation::Approvals => {
-            Box::pin(looking::waiting(shared, call, twicesafe_ledger::Status::Held)).await
+            Box::pin(looking::waiting(shared, &call, twicesafe_ledger::Status::Held)).await
         }
-        Operation::Review => Box::pin(looking::waiting(shared, call, twicesafe_ledger::Status::Review)).await,
-        Operation::Approve => Box::pin(deciding::approve(shared, call)).await,
-        Operation::Reject => Box::pin(deciding::reject(shared, call)).await,
-        Operation::Resolve => Box::pin(deciding::resolve(shared, call)).await,
-        Operation::Reset => Box::pin(deciding::reset(shared, call)).await,
-        Operation::Forget => Box::pin(deciding::forget(shared, call)).await,
-        Operation::Stats => Box::pin(looking::stats(shared, call)).await,
-        Operation::Events => events::listen(shared, call),
+        Operation::Review => {
+            Box::pin(looking::waiting(shared, &call, twicesafe_ledger::Status::Review)).await
+        }
+        Operation::Approve => Box::pin(deciding::approve(shared, &call)).await,
+        Operation::Reject => Box::pin(deciding::reject(shared, &call)).await,
+        Operation::Resolve => Box::pin(deciding::resolve(shared, &call)).await,
+        Operation::Reset => Box::pin(deciding::reset(shared, &call)).await,
+        Operation::Forget => Box::pin(deciding::forget(shared, &call)).await,
+        Operation::Stats => Box::pin(looking::stats(shared, &call)).await,
+        Operation::Events => events::listen(shared, &call),
     }
 }
 

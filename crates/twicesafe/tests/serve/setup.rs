@@ -1,0 +1,116 @@
+//! Setting a server up: `init`, `config`, `token`, and what it says when it cannot start.
+
+use std::process::{Command, Output, Stdio};
+
+use super::world::file;
+use crate::operators::world::World;
+
+fn run(world: &World, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_twicesafe"))
+        .args(arguments)
+        .current_dir(world.file(""))
+        .env_remove("TWICESAFE_LEDGER")
+        .env_remove("TWICESAFE_CONFIG")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+#[track_caller]
+fn check(world: &World, arguments: &[&str], status: i32, stdout: &[&str], stderr: &[&str]) -> String {
+    let output = run(world, arguments);
+    let (out, err) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert_eq!(output.status.code(), Some(status), "{arguments:?}\n{out}{err}");
+    stdout.iter().for_each(|words| assert!(out.contains(words), "{words:?} is not in {out}"));
+    stderr.iter().for_each(|words| assert!(err.contains(words), "{words:?} is not in {err}"));
+    out
+}
+
+#[test]
+fn three_questions_make_a_file_that_can_be_checked() {
+    let world = World::sqlite();
+    check(
+        &world,
+        &["init"],
+        0,
+        &["twicesafe.yaml"],
+        &["Where is the ledger?", "Where should the server listen?", "Where should alerts go?"],
+    );
+    check(&world, &["init"], 2, &[], &["TS0061", "nothing is overwritten"]);
+    check(
+        &world,
+        &["config", "check"],
+        0,
+        &["nobody is told when something is held"],
+        &["twicesafe.yaml: ready"],
+    );
+    // Every command finds the ledger that the file names.
+    check(&world, &["token", "create", "--name", "n8n"], 0, &["twicesafe."], &["not shown again"]);
+    assert!(world.file("twicesafe.db").exists());
+    check(&world, &["intents"], 0, &[], &[]);
+}
+
+#[test]
+fn what_would_go_wrong_is_said_beforehand() {
+    let world = World::sqlite();
+    check(&world, &["config", "check"], 2, &[], &["TS0080", "twicesafe init"]);
+    let yaml = "listen: 0.0.0.0:4080\nledger: sqlite:./l.db\npeople:\n  ann: { alert: mailto:ann@example.com, rights: [approve] }\n  bob: { alert: \"${NOBODY_SETS_THIS}\", rights: [review] }\n";
+    file(&world, "twicesafe.yaml", yaml);
+    run(&world, &["intents", "--ledger", "sqlite:./l.db"]);
+    check(
+        &world,
+        &["config", "check"],
+        2,
+        &[
+            "error: people.ann.alert: mail needs a mail server",
+            "error: people.bob.alert: the environment variable NOBODY_SETS_THIS is not set",
+            "error: listen: other machines can reach it and there is no token",
+            "warning: listen: other machines can reach it and it speaks no TLS",
+        ],
+        &["3 things are wrong"],
+    );
+    check(&world, &["serve"], 2, &[], &["TS0081", "token create"]);
+    check(&world, &["serve", "--listen", "127.0.0.1:99999"], 2, &[], &["is not an address"]);
+    check(&world, &["serve", "--config", "nowhere.yaml"], 2, &[], &["TS0080", "nowhere.yaml"]);
+    check(&world, &["config", "schema"], 0, &["\"title\": \"Twicesafe configuration\""], &[]);
+}
+
+#[test]
+fn tokens_are_made_listed_and_revoked() {
+    let world = World::sqlite();
+    let ledger = ["--ledger", "sqlite:./l.db"];
+    let with = |more: &[&'static str]| -> Vec<&str> { more.iter().copied().chain(ledger).collect() };
+    check(&world, &with(&["token", "list"]), 0, &[], &["There are no tokens"]);
+    let made = check(
+        &world,
+        &with(&["token", "create", "--name", "n8n", "--rights", "act,review", "--json"]),
+        0,
+        &[],
+        &[],
+    );
+    let made: serde_json::Value = serde_json::from_str(&made).unwrap();
+    let secret = made["token"].as_str().unwrap().rsplit('.').next().unwrap().to_owned();
+    let listed = check(&world, &with(&["token", "list"]), 0, &["n8n", "act,review", "default"], &[]);
+    assert!(!listed.contains(&secret));
+    // What is kept is not what was given.
+    let kept = std::fs::read(world.file("l.db")).unwrap();
+    let wal = std::fs::read(world.file("l.db-wal")).unwrap_or_default();
+    assert!(![kept, wal].concat().windows(secret.len()).any(|there| there == secret.as_bytes()));
+    check(&world, &with(&["token", "create", "--name", "n8n"]), 2, &[], &["there is a token `n8n` already"]);
+    check(
+        &world,
+        &with(&["token", "create", "--name", "x", "--rights", "everything"]),
+        2,
+        &[],
+        &["act, approve, review and admin"],
+    );
+    check(
+        &world,
+        &with(&["token", "create", "--name", "x", "--tenant", "a/b"]),
+        2,
+        &[],
+        &["cannot be a tenant"],
+    );
+    check(&world, &with(&["token", "revoke", "n8n"]), 0, &["revoked"], &[]);
+    check(&world, &with(&["token", "revoke", "n8n"]), 2, &[], &["TS0086"]);
+}
