@@ -31,6 +31,9 @@ pub(crate) use transfer::{Importing, Snapshot};
 /// How long a process waits for another one's transaction.
 const BUSY_MAX: std::time::Duration = std::time::Duration::from_secs(10);
 
+/// Of many commands given together so many are queued at a time: who has one waits for a few of a sweep's, not for all.
+const PORTION: usize = 16;
+
 /// What the parts of a SQLite store share.
 pub(crate) struct Shared {
     pub(crate) path: PathBuf,
@@ -94,20 +97,23 @@ impl Sqlite {
 
     /// Queues commands in their order, and waits for all their answers.
     pub(crate) async fn submit_all(&self, orders: Vec<Order>) -> Vec<Result<Applied, StoreError>> {
-        let mut queued = false;
-        let mut submitted = Vec::with_capacity(orders.len());
-        for order in orders {
-            // A look would not see what those before it are about to do.
-            let one = self.submit(order, !queued);
-            queued |= matches!(one, Ok(Submitted::Queued(_)));
-            submitted.push(one);
-        }
-        let mut results = Vec::with_capacity(submitted.len());
-        for one in submitted {
-            results.push(match one {
-                Ok(one) => one.answer().await,
-                Err(error) => Err(error),
-            });
+        let mut results = Vec::with_capacity(orders.len());
+        let mut orders = orders.into_iter().peekable();
+        while orders.peek().is_some() {
+            let mut queued = false;
+            let mut submitted = Vec::with_capacity(PORTION);
+            for order in orders.by_ref().take(PORTION) {
+                // A look would not see what those before it are about to do.
+                let one = self.submit(order, !queued);
+                queued |= matches!(one, Ok(Submitted::Queued(_)));
+                submitted.push(one);
+            }
+            for one in submitted {
+                results.push(match one {
+                    Ok(one) => one.answer().await,
+                    Err(error) => Err(error),
+                });
+            }
         }
         results
     }
