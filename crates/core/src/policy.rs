@@ -198,6 +198,12 @@ impl Policy {
         let lookup = self.recovery.lookup();
         let spans =
             [self.lease, self.act_max, self.in_flight_max, self.retention, self.tombstone, self.backoff.cap];
+        let of_approval = self.approval.as_ref().map(|rule| &rule.expires_after);
+        let of_native_key = match &self.recovery {
+            Recovery::NativeKey { retention, .. } => Some(retention),
+            _ => None,
+        };
+        let of_lookup = lookup.into_iter().flat_map(|lookup| [&lookup.lookup_for, &lookup.lag]);
         if self.lease < Duration::from_millis(2) {
             wrong("lease", "must be at least 2 ms")
         } else if self.act_max < self.lease {
@@ -206,7 +212,13 @@ impl Policy {
             wrong("attempts_max", "must be at least 1")
         } else if self.retention.is_zero() {
             wrong("retention", "must not be zero")
-        } else if spans.iter().chain(lookup.map(|l| &l.lookup_for)).any(|span| *span > SPAN_MAX) {
+        } else if spans
+            .iter()
+            .chain(of_lookup)
+            .chain(of_approval)
+            .chain(of_native_key)
+            .any(|span| *span > SPAN_MAX)
+        {
             wrong("a duration", "is longer than a hundred years")
         } else if lookup.is_some_and(|l| l.lookup_for < self.in_flight_max + l.lag) {
             wrong("lookup_for", "must cover in_flight_max and lag, or no lookup could ever count")

@@ -1,5 +1,6 @@
 //! The ledger: opening it, claiming, settling, looking.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -24,8 +25,6 @@ const SETTLE_PAUSE: Duration = Duration::from_millis(200);
 /// Alarms kept for a listener that is slow.
 const ALARMS_MAX: usize = 1024;
 
-/// How often one looks whether a lane has become free.
-pub(crate) const LANE_PAUSE: Duration = Duration::from_millis(50);
 /// Changes kept for a listener that is slow.
 const CHANGES_MAX: usize = 4096;
 
@@ -427,12 +426,27 @@ fn damaged(what: &str) -> StoreError {
     StoreError::Damaged(what.to_owned())
 }
 
-pub(crate) fn new_command_id() -> CommandId {
+/// A fresh id for a command.
+pub fn new_command_id() -> CommandId {
     CommandId::new(random())
 }
 
+/// Random bytes, taken from the system some hundred at a time.
 pub(crate) fn random<const N: usize>() -> [u8; N] {
-    let mut bytes = [0; N];
-    getrandom::fill(&mut bytes).expect("a system without randomness cannot run anything safely");
-    bytes
+    const AT_A_TIME: usize = 512;
+    thread_local! {
+        static LEFT: RefCell<(usize, [u8; AT_A_TIME])> = const { RefCell::new((0, [0; AT_A_TIME])) };
+    }
+    LEFT.with_borrow_mut(|(left, bytes)| {
+        if *left < N {
+            getrandom::fill(bytes).expect("a system without randomness cannot run anything safely");
+            *left = AT_A_TIME;
+        }
+        *left -= N;
+        let mut taken = [0; N];
+        taken.copy_from_slice(&bytes[*left..*left + N]);
+        // Given once.
+        bytes[*left..*left + N].fill(0);
+        taken
+    })
 }

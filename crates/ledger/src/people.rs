@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use twicesafe_core::{
-    Action, Actor, Adopt, Answer, Approve, Command, Forget, MarkUndone, Name, Noted, Policy, Refusal, Reject,
-    Reset, Resolution, Resolve, Salt, Verdict,
+    Action, Actor, Adopt, Answer, Approve, Command, CommandId, Forget, MarkUndone, Name, Noted, Policy,
+    Refusal, Reject, Reset, Resolution, Resolve, Salt, Verdict,
 };
 use twicesafe_store::{Applied, Order, Stored};
 
@@ -23,47 +23,66 @@ pub struct Adoption {
     pub answer: Answer,
 }
 
+/// Who decides, and their id for the decision: the same again is the same decision (S12).
+#[derive(Clone, Debug)]
+pub struct By {
+    /// Who.
+    pub who: Actor,
+    /// Their id for it.
+    pub id: CommandId,
+}
+
+impl From<&Actor> for By {
+    fn from(who: &Actor) -> Self {
+        Self { who: who.clone(), id: new_command_id() }
+    }
+}
+
 impl Ledger {
     /// Says yes to what is held now, as it was looked at.
-    pub async fn approve(&self, who: &Actor, seen: &Stored) -> Result<Noted, Error> {
+    pub async fn approve(&self, by: impl Into<By>, seen: &Stored) -> Result<Noted, Error> {
         let fingerprint = seen.record.fingerprint.clone();
-        self.decide(who, seen, Action::Approve(Approve { generation: seen.record.generation, fingerprint }))
-            .await
+        self.decide(
+            by.into(),
+            seen,
+            Action::Approve(Approve { generation: seen.record.generation, fingerprint }),
+        )
+        .await
     }
 
     /// Says no to what is held now.
-    pub async fn reject(&self, who: &Actor, seen: &Stored, reason: &str) -> Result<Noted, Error> {
+    pub async fn reject(&self, by: impl Into<By>, seen: &Stored, reason: &str) -> Result<Noted, Error> {
         let reject = Reject { generation: seen.record.generation, reason: reason.into() };
-        self.decide(who, seen, Action::Reject(reject)).await
+        self.decide(by.into(), seen, Action::Reject(reject)).await
     }
 
     /// Says what happened to an intent in review.
     pub async fn resolve(
         &self,
-        who: &Actor,
+        by: impl Into<By>,
         seen: &Stored,
         resolution: Resolution,
         reason: &str,
     ) -> Result<Noted, Error> {
         let resolve = Resolve { about: seen.record.fence, resolution, reason: reason.into() };
-        self.decide(who, seen, Action::Resolve(resolve)).await
+        self.decide(by.into(), seen, Action::Resolve(resolve)).await
     }
 
     /// Starts a new generation of something settled: the next claim may act again.
-    pub async fn reset(&self, who: &Actor, seen: &Stored, reason: &str) -> Result<Noted, Error> {
+    pub async fn reset(&self, by: impl Into<By>, seen: &Stored, reason: &str) -> Result<Noted, Error> {
         let reset = Reset { generation: seen.record.generation, reason: reason.into() };
-        self.decide(who, seen, Action::Reset(reset)).await
+        self.decide(by.into(), seen, Action::Reset(reset)).await
     }
 
     /// Notes that an effect was compensated.
-    pub async fn mark_undone(&self, who: &Actor, seen: &Stored, reason: &str) -> Result<Noted, Error> {
+    pub async fn mark_undone(&self, by: impl Into<By>, seen: &Stored, reason: &str) -> Result<Noted, Error> {
         let mark = MarkUndone { generation: seen.record.generation, reason: reason.into() };
-        self.decide(who, seen, Action::MarkUndone(mark)).await
+        self.decide(by.into(), seen, Action::MarkUndone(mark)).await
     }
 
     /// Drops bodies, salt and key text; the intent still does not happen again.
-    pub async fn forget(&self, who: &Actor, seen: &Stored, reason: &str) -> Result<Noted, Error> {
-        self.decide(who, seen, Action::Forget(Forget { reason: reason.into() })).await
+    pub async fn forget(&self, by: impl Into<By>, seen: &Stored, reason: &str) -> Result<Noted, Error> {
+        self.decide(by.into(), seen, Action::Forget(Forget { reason: reason.into() })).await
     }
 
     /// Records what happened according to the source of truth, whether or not the ledger has heard of it. Each is noted or
@@ -101,8 +120,8 @@ impl Ledger {
         self.look(name).await?.ok_or(Error::Ledger(Refusal::NoSuchIntent))
     }
 
-    async fn decide(&self, who: &Actor, seen: &Stored, action: Action) -> Result<Noted, Error> {
-        let command = Command { id: new_command_id(), actor: who.clone(), action };
+    async fn decide(&self, By { who, id }: By, seen: &Stored, action: Action) -> Result<Noted, Error> {
+        let command = Command { id, actor: who, action };
         let applied = self.apply(Order::numbered(seen.id, command)).await?;
         noted(applied.verdict)
     }

@@ -13,12 +13,13 @@ use twicesafe_store::{Applied, Order, Stored};
 
 use crate::error::Error;
 use crate::intent::Intent;
-use crate::ledger::{LANE_PAUSE, Ledger};
+use crate::ledger::Ledger;
 
 /// Most intents whose record is remembered between claim and settle. What is not remembered is read.
 const BELIEFS_MAX: usize = 16_384;
-/// Shortest pause before asking again for what is not due.
-const PAUSE_MIN: Duration = Duration::from_millis(1);
+/// Pauses before asking again where nobody knows how long to wait: at first, and at most.
+const PAUSE_MIN: Duration = Duration::from_millis(10);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// Which permit somebody says to hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,22 +41,31 @@ impl Ledger {
     ) -> Result<Applied, Error> {
         let mut patience = std::pin::pin!(patience);
         let mut is_over = false;
+        // Grows, because some waits cannot say for how long: a clock that is not trusted, a lane with a queue.
+        let mut pause_min = PAUSE_MIN;
         loop {
             let applied = self.claim_applied(intent, id, Grant::Permit).await?;
             self.remember(&applied);
             let Verdict::Wait(told) = &applied.verdict else { return Ok(applied) };
-            if is_over {
+            // For a lookup, whoever waits may be the one who can ask.
+            if is_over || told.cause == WaitCause::LookupDue {
                 return Ok(applied);
             }
-            let pause = match told.cause {
-                WaitCause::Lane(_) => LANE_PAUSE,
-                // Whoever waits may be the one who can ask.
-                WaitCause::LookupDue => return Ok(applied),
-                _ => told.until.since(applied.at).max(PAUSE_MIN),
-            };
-            let known = applied.stored.as_ref().map(|stored| (stored.id, stored.version));
+            let (until, cause) = (told.until.since(applied.at), told.cause);
+            let mut known = applied.stored.as_ref().map(|stored| (stored.id, stored.version));
             // Many wait at once: what was read must not be kept for each of them.
             drop(applied);
+            let pause = match cause {
+                WaitCause::Lane(blocker) => {
+                    if let Some(blocker) = blocker {
+                        known =
+                            self.store().find_id(blocker).await?.map(|stored| (stored.id, stored.version));
+                    }
+                    pause_min
+                }
+                _ => until.max(pause_min),
+            };
+            pause_min = (pause_min * 2).min(PAUSE_MAX);
             let changed = async {
                 match known {
                     Some((id, version)) => self.store().changed(id, version).await,
@@ -111,9 +121,17 @@ impl Ledger {
             Some(believed) => Order::believing(believed, command),
             None => Order::numbered(intent, command),
         };
-        let applied = self.apply(order).await?;
-        self.remember(&applied);
-        Ok(applied)
+        // In a task of its own: if the caller leaves now, what was written is told to those who wait and to owners all the same.
+        let ledger = self.clone();
+        let applying = tokio::spawn(async move {
+            let applied = ledger.apply(order).await?;
+            ledger.remember(&applied);
+            Ok(applied)
+        });
+        match applying.await {
+            Ok(applied) => applied,
+            Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
+        }
     }
 
     fn remember(&self, applied: &Applied) {

@@ -11,11 +11,13 @@ use twicesafe_store::Stored;
 use crate::attempt::{Attempt, Permit};
 use crate::error::Error;
 use crate::intent::{Intent, LookupFn};
-use crate::ledger::{Claimed, Given, LANE_PAUSE, Ledger, given};
+use crate::ledger::{Claimed, Given, Ledger, given};
 use crate::trouble::Trouble;
 
 /// Largest body of an answer that is kept; of a larger one only length and digest are (S20).
 pub const ANSWER_BYTES_MAX: usize = 8 << 20;
+/// How often one looks whether a lane has become free.
+const LANE_PAUSE: Duration = Duration::from_millis(50);
 /// What a caller is told when nothing better is known.
 pub(crate) const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(1);
 

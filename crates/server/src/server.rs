@@ -15,6 +15,7 @@ use crate::api::{self, Call, Listeners, ROUTES};
 use crate::client::Client;
 use crate::config::{Configuration, Listen};
 use crate::error::ServerError;
+use crate::http::request::Room;
 use crate::http::{Door, Drain, Listener, Problem, Request, Response, Tls};
 use crate::pages;
 use crate::watch::{Metrics, Span, Tracer};
@@ -27,6 +28,8 @@ const DRAIN_MAX: Duration = Duration::from_secs(30);
 const LINK_PURPOSE: &str = "twicesafe 2026-11 approval links";
 /// How long a look at the ledger may take before the server says that it is not ready.
 const READY_WITHIN: Duration = Duration::from_secs(2);
+/// How long the answer holds.
+const READY_FOR: Duration = Duration::from_secs(1);
 /// What is kept in the ledger to see that it can be written.
 const READY_NOTE: &str = "ready";
 
@@ -40,6 +43,7 @@ pub(crate) struct Shared {
     live: RwLock<Arc<Live>>,
     public_address: SocketAddr,
     is_secure: bool,
+    readiness: tokio::sync::Mutex<Option<(Instant, bool)>>,
     openapi: bytes::Bytes,
 }
 
@@ -105,6 +109,7 @@ struct Faces {
 impl Server {
     /// Opens its sockets. Nothing is answered before [`Server::serve`].
     pub async fn start(ledger: Ledger, configuration: Configuration) -> Result<Self, ServerError> {
+        refuse_if_wrong(&configuration).await?;
         let tokens = Tokens::read(&ledger).await?;
         let tls = match &configuration.tls {
             Some(files) => {
@@ -137,6 +142,7 @@ impl Server {
             live: RwLock::new(Arc::new(live)),
             public_address,
             is_secure,
+            readiness: tokio::sync::Mutex::new(None),
             openapi: serde_json::to_vec_pretty(&api::document()).expect("a document is JSON").into(),
             ledger: ledger.clone(),
         });
@@ -169,9 +175,10 @@ impl Server {
         let Self { shared, listeners, drain: (_open, drain), _sweeps } = self;
         let alerts = tokio::spawn(Alerts::new(shared.clone()).run());
         let mut serving = tokio::task::JoinSet::new();
+        let room = Room::default();
         for (listener, faces) in listeners {
             let door = Arc::new(Reception { shared: shared.clone(), faces });
-            serving.spawn(listener.serve(door, drain.clone()));
+            serving.spawn(listener.serve(door, drain.clone(), room.clone()));
         }
         drain.clone().begun().await;
         let drained = async { while serving.join_next().await.is_some() {} };
@@ -182,6 +189,15 @@ impl Server {
         if let Err(error) = shared.ledger.store().flush().await {
             tracing::warn!(code = %error.code(), "some counts were lost: {error}");
         }
+    }
+}
+
+/// What the checklist calls an error is one.
+async fn refuse_if_wrong(configuration: &Configuration) -> Result<(), ServerError> {
+    let advice = crate::config::check(configuration, None).await;
+    match advice.into_iter().find(|advice| advice.is_error) {
+        Some(wrong) => Err(ServerError::Configuration(format!("{}: {}", wrong.about, wrong.words))),
+        None => Ok(()),
     }
 }
 
@@ -205,19 +221,21 @@ pub struct Control {
 impl Control {
     /// Takes another configuration. What cannot change while the server runs is refused, and so is a ledger in which none of
     /// the keys would be known; then the old configuration stays, as a whole.
-    pub fn reload(&self, configuration: Configuration) -> Result<(), ServerError> {
+    pub async fn reload(&self, configuration: Configuration) -> Result<(), ServerError> {
         let before = self.shared.configuration();
-        if configuration.ledger != before.ledger {
+        if configuration.ledger_address()? != before.ledger_address()? {
             return Err(ServerError::Reload(
                 "`ledger:` names another ledger: every key in the present one would be unknown there"
                     .to_owned(),
             ));
         }
-        if configuration.listen != before.listen || configuration.tls != before.tls {
+        let stays = (&before.listen, &before.tls, before.logs);
+        if (&configuration.listen, &configuration.tls, configuration.logs) != stays {
             return Err(ServerError::Reload(
-                "`listen:` and `tls:` cannot change while the server runs".to_owned(),
+                "`listen:`, `tls:` and `logs:` cannot change while the server runs".to_owned(),
             ));
         }
+        refuse_if_wrong(&configuration).await?;
         let live = Live::new(configuration, &self.shared.ledger, &self.shared.client)?;
         *self.shared.live.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(live);
         Ok(())
@@ -236,7 +254,7 @@ struct Reception {
 }
 
 impl Door for Reception {
-    async fn answer(&self, request: Request) -> Response {
+    async fn answer(&self, mut request: Request) -> (Response, bool) {
         let started = Instant::now();
         let place = match self.faces.admin {
             true => {
@@ -247,7 +265,7 @@ impl Door for Reception {
         let tracer = self.shared.live().tracer.clone();
         let span = tracer.as_ref().and_then(|_| Span::start(request.header("traceparent")));
         let method = request.method.clone();
-        let response = match self.find(request).await {
+        let response = match self.find(&mut request).await {
             Ok(response) => response,
             Err(problem) => self.refuse(problem),
         };
@@ -257,9 +275,11 @@ impl Door for Reception {
             let route = place.map_or("other", |place| ROUTES[place].path);
             tracer.end(&span, &format!("{method} {route}"), method.as_str(), route, status);
         }
-        response
+        (response, request.is_unread())
     }
+}
 
+impl Reception {
     fn refuse(&self, problem: Problem) -> Response {
         let (status, code) = (problem.status, problem.code);
         if status.is_server_error() {
@@ -274,21 +294,20 @@ impl Door for Reception {
             None => response,
         }
     }
-}
 
-impl Reception {
-    async fn find(&self, request: Request) -> Result<Response, Problem> {
-        let shared = &*self.shared;
+    /// Who sends it and what for is looked at before its body is read.
+    async fn find(&self, request: &mut Request) -> Result<Response, Problem> {
+        let shared = &self.shared;
         let path = request.path();
         if self.faces.admin && path.starts_with("/v1/") {
-            check_origin(&request)?;
-            let route = api::route(&request)?;
-            let principal = shared.access.principal(&request).await?;
+            self.check_origin(request)?;
+            let route = api::route(request)?;
+            let principal = shared.access.principal(request).await?;
             return api::answer(shared, route, Call { request, principal }).await;
         }
         if self.faces.public && path.starts_with(pages::PREFIX) {
-            check_origin(&request)?;
-            return Box::pin(pages::approval(shared, &request)).await;
+            self.check_origin(request)?;
+            return Box::pin(pages::approval(shared, request)).await;
         }
         let is_known = matches!(path, "/" | "/healthz" | "/readyz")
             || self.faces.admin && matches!(path, "/metrics" | "/openapi.json");
@@ -301,12 +320,16 @@ impl Reception {
         match path {
             "/" => Ok(pages::front(self.faces.admin)),
             "/healthz" => Ok(Response::json(StatusCode::OK, &json!({ "status": "alive" }))),
-            "/readyz" => Box::pin(self.ready(&request)).await,
+            "/readyz" => Box::pin(self.ready(request)).await,
             "/openapi.json" => {
                 Ok(Response::whole(StatusCode::OK, "application/json", shared.openapi.clone()))
             }
-            _ => Box::pin(self.metrics(&request)).await,
+            _ => Box::pin(self.metrics(request)).await,
         }
+    }
+
+    fn check_origin(&self, request: &Request) -> Result<(), Problem> {
+        check_origin(request, self.shared.configuration().links.base.as_deref())
     }
 
     /// Ready means: the ledger can be written, and the server is not about to stop.
@@ -315,14 +338,27 @@ impl Reception {
             return Err(Problem::new(Code::LedgerAway, "the server is stopping", "Ask another one.")
                 .retry_after(READY_WITHIN));
         }
-        let note = format!("{}", std::process::id());
-        let written = self.shared.ledger.store().put_note(READY_NOTE, "server", Some(&note));
-        match tokio::time::timeout(READY_WITHIN, written).await {
-            Ok(Ok(())) => Ok(Response::json(StatusCode::OK, &json!({ "status": "ready" }))),
-            Ok(Err(error)) => Err(error.into()),
-            Err(_) => Err(Problem::new(
+        // One look for all who ask within a second: anybody may ask.
+        let mut looked = self.shared.readiness.lock().await;
+        if looked.is_none_or(|(at, _)| at.elapsed() > READY_FOR) {
+            let store = self.shared.ledger.store();
+            let note = std::process::id().to_string();
+            let written = store.put_note(READY_NOTE, "server", Some(&note));
+            let is_ready = match tokio::time::timeout(READY_WITHIN, written).await {
+                Ok(Ok(())) => true,
+                Ok(Err(error)) => {
+                    tracing::warn!(code = %error.code(), "not ready: {error}");
+                    false
+                }
+                Err(_) => false,
+            };
+            *looked = Some((Instant::now(), is_ready));
+        }
+        match looked.is_some_and(|(_, is_ready)| is_ready) {
+            true => Ok(Response::json(StatusCode::OK, &json!({ "status": "ready" }))),
+            false => Err(Problem::new(
                 Code::LedgerAway,
-                "the ledger did not answer in time",
+                "the ledger cannot be written",
                 "Ask again, or ask another server.",
             )
             .retry_after(READY_WITHIN)),
@@ -330,7 +366,7 @@ impl Reception {
     }
 
     async fn metrics(&self, request: &Request) -> Result<Response, Problem> {
-        check_origin(request)?;
+        self.check_origin(request)?;
         self.shared.access.principal(request).await?.demand_operator()?;
         let store = self.shared.ledger.store();
         let standing = match store.now().await {
@@ -358,7 +394,10 @@ pub async fn run(
             _ = &mut serving => return Ok(()),
             _ = terminate.recv() => control.stop(),
             _ = interrupt.recv() => control.stop(),
-            _ = hang_up.recv() => taken(reread().and_then(|configuration| control.reload(configuration))),
+            _ = hang_up.recv() => taken(match reread() {
+                Ok(configuration) => control.reload(configuration).await,
+                Err(error) => Err(error),
+            }),
         }
     }
 }

@@ -242,7 +242,10 @@ pub(crate) struct DecisionRequest {
     #[schemars(length(min = 1, max = 255))]
     pub(crate) key: String,
     /// The generation you looked at: a decision about an earlier one does not hold for a later one.
-    pub(crate) generation: Option<u32>,
+    pub(crate) generation: u32,
+    /// Your id for this decision. The same one sent again with it is no second decision.
+    #[schemars(length(min = 1, max = 255))]
+    pub(crate) command_id: Option<String>,
     /// Why, for those who read the journal later.
     #[schemars(length(max = 1000))]
     pub(crate) reason: Option<String>,
@@ -260,9 +263,12 @@ pub(crate) struct ResolveRequest {
     pub(crate) key: String,
     /// What you found.
     pub(crate) finding: FindingWord,
-    /// The permit you looked at: a decision about an earlier attempt does not hold for a later one.
+    /// The last permit's number when you looked: a decision about an earlier attempt does not hold for a later one.
     #[schemars(range(max = 9_223_372_036_854_775_807_u64))]
-    pub(crate) fence: Option<u64>,
+    pub(crate) fence: u64,
+    /// Your id for this decision. The same one sent again with it is no second decision.
+    #[schemars(length(min = 1, max = 255))]
+    pub(crate) command_id: Option<String>,
     /// For `happened`: what the destination calls it.
     #[schemars(length(max = 255))]
     pub(crate) external_id: Option<String>,

@@ -102,11 +102,90 @@ async fn s3_one_tenant_does_not_see_another() {
 }
 
 #[tokio::test]
+async fn s3_lanes_and_works_of_one_tenant_are_not_those_of_another() {
+    let world = World::new().await;
+    let acme = world.token_for("acme", &[Right::Act], Some("acme"), &[], None).await;
+    let ours = world.token("ours", &[Right::Act]).await;
+    let body = |scope: &str, key: &str, version: i64| {
+        json!({ "scope": scope, "key": key, "lane": "contact:881", "version": version, "version_means": "snapshot",
+                "work": "order:1", "step": "crm", "wait_ms": 0 })
+    };
+    let claimed = world.post_as(&acme, "/v1/claim", &body("acme/crm", "1", i64::MAX)).await;
+    assert_eq!(claimed.status, 201);
+    let permit = (claimed.json["intent"].as_i64().unwrap(), 1);
+    assert_eq!(world.post_as(&acme, "/v1/settle", &settle(permit, "answered", json!({}))).await.status, 200);
+    // Neither blocked nor superseded by what the other tenant did to a lane of that name.
+    assert_eq!(world.post_as(&ours, "/v1/claim", &body("crm", "1", 1)).await.status, 201);
+    for (token, scope) in [(&acme, "acme/crm"), (&ours, "crm")] {
+        let steps = world.get_as(token, "/v1/work?id=order:1").await;
+        assert_eq!(steps.json["intents"].as_array().unwrap().len(), 1);
+        assert_eq!(steps.json["intents"][0]["scope"], scope);
+    }
+    let mut forged = body("crm", "2", 1);
+    forged["lane"] = json!("acme/contact:881");
+    world.post_as(&ours, "/v1/claim", &forged).await.refused(403, "TS0074");
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn the_servers_own_scopes_are_nobodys() {
+    let world = World::new().await;
+    let body = json!({ "scope": "twicesafe/alert", "key": "1:1:1:review:0:ops", "wait_ms": 0 });
+    world.post("/v1/claim", &body).await.refused(403, "TS0074");
+    let new = NewToken {
+        name: "x".to_owned(),
+        tenant: Some("twicesafe".to_owned()),
+        scopes: vec![],
+        rights: vec![Right::Act],
+        person: None,
+        expires_after: None,
+    };
+    assert!(twicesafe_server::create(&world.ledger, new).await.is_err());
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn what_came_through_a_proxy_needs_a_token() {
+    let world = World::new().await;
+    for name in ["x-forwarded-for", "forwarded", "via"] {
+        world.send("GET", "/v1/intents", &[(name, "10.1.2.3")], b"").await.refused(401, "TS0072");
+    }
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_revoked_token_hears_no_more_events() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let world = World::new().await;
+    let token = world.token("listens", &[Right::Act]).await;
+    let mut stream = tokio::net::TcpStream::connect(world.address).await.unwrap();
+    let head = format!(
+        "GET /v1/events HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {token}\r\n\r\n",
+        world.address
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut buffer = [0; 1024];
+    let read = stream.read(&mut buffer).await.unwrap();
+    assert!(buffer[..read].starts_with(b"HTTP/1.1 200"));
+    twicesafe_server::revoke(&world.ledger, "listens").await.unwrap();
+    let mut heard = Vec::new();
+    tokio::time::timeout(Duration::from_secs(10), async {
+        while !heard.ends_with(b"0\r\n\r\n") {
+            let read = stream.read(&mut buffer).await.unwrap();
+            assert!(read > 0);
+            heard.extend(&buffer[..read]);
+        }
+    })
+    .await
+    .expect("the stream ends");
+    world.stop().await;
+}
+
+#[tokio::test]
 async fn rights_are_needed_one_by_one() {
     let world = World::new().await;
     let about = json!({ "scope": "billing/invoice.send", "key": "1", "reason": "because", "generation": 1 });
-    let resolve =
-        json!({ "scope": "billing/invoice.send", "key": "1", "reason": "because", "finding": "give-up" });
+    let resolve = json!({ "scope": "billing/invoice.send", "key": "1", "reason": "because", "finding": "give-up", "fence": 1 });
     let calls = [
         ("/v1/claim", claim("1"), Right::Act),
         ("/v1/settle", settle((1, 1), "answered", json!({})), Right::Act),

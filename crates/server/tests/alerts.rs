@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use crate::world::{World, claim, claim_with, configuration, settle};
 
 /// Somebody's webhook: takes what is posted, and answers as told.
-pub struct Hook {
+pub(crate) struct Hook {
     address: SocketAddr,
     heard: Arc<Mutex<VecDeque<(Value, String)>>>,
     came: Arc<Notify>,
@@ -22,7 +22,7 @@ pub struct Hook {
 }
 
 impl Hook {
-    pub async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (heard, came, status) =
@@ -49,7 +49,7 @@ impl Hook {
         hook
     }
 
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("http://{}/hook", self.address)
     }
 
@@ -57,7 +57,7 @@ impl Hook {
         self.status.store(status, Ordering::SeqCst);
     }
 
-    pub async fn next(&self) -> Value {
+    pub(crate) async fn next(&self) -> Value {
         self.next_with_key().await.0
     }
 
@@ -117,7 +117,7 @@ async fn people_are_told_once_of_what_waits_for_them() {
         (Some("review"), Some("in doubt"), &Value::Null)
     );
     // Not of what is none of their business, nor again.
-    let elsewhere = json!({ "scope": "crm/x", "key": "1", "wait_ms": 0, "approval": {} });
+    let elsewhere = json!({ "scope": "crm/x", "key": "1", "wait_ms": 0, "input": 1, "approval": {} });
     world.post("/v1/claim", &elsewhere).await.refused(423, "TS0017");
     tokio::time::sleep(Duration::from_millis(5500)).await;
     assert!(hook.is_silent());
@@ -132,7 +132,10 @@ async fn an_alert_that_fails_is_tried_again_and_makes_no_alert_of_its_own() {
     let world = World::configured(&people(&hook)).await;
     hook.answers(500);
     world
-        .post("/v1/claim", &claim_with("1", json!({ "approval": { "expires_after_ms": 360_000_000 } })))
+        .post(
+            "/v1/claim",
+            &claim_with("1", json!({ "input": 1, "approval": { "expires_after_ms": 360_000_000 } })),
+        )
         .await
         .refused(423, "TS0017");
     let (first, first_key) = hook.next_with_key().await;
@@ -159,7 +162,10 @@ async fn two_servers_tell_once() {
     let hook = Hook::start().await;
     let world = World::configured(&people(&hook)).await;
     let other = World::on(world.ledger.clone(), world.clock.clone(), &people(&hook)).await;
-    world.post("/v1/claim", &claim_with("1", json!({ "approval": {} }))).await.refused(423, "TS0017");
+    world
+        .post("/v1/claim", &claim_with("1", json!({ "input": 1, "approval": {} })))
+        .await
+        .refused(423, "TS0017");
     assert_eq!(hook.next().await["kind"], "held");
     tokio::time::sleep(Duration::from_millis(5500)).await;
     assert!(hook.is_silent());
@@ -251,16 +257,22 @@ async fn alerts_go_by_mail_and_to_slack() {
 async fn a_configuration_is_taken_or_refused_as_a_whole() {
     let hook = Hook::start().await;
     let world = World::new().await;
-    world.control.reload(configuration(&people(&hook))).unwrap();
-    world.post("/v1/claim", &claim_with("1", json!({ "approval": {} }))).await.refused(423, "TS0017");
+    world.control.reload(configuration(&people(&hook))).await.unwrap();
+    world
+        .post("/v1/claim", &claim_with("1", json!({ "input": 1, "approval": {} })))
+        .await
+        .refused(423, "TS0017");
     assert_eq!(hook.next().await["kind"], "held", "the new people are told");
     for wrong in ["ledger: sqlite:/elsewhere.db\n", "links: { secret: \"${NOBODY_SETS_THIS}\" }\n"] {
-        assert!(world.control.reload(configuration(wrong)).is_err(), "{wrong}");
+        assert!(world.control.reload(configuration(wrong)).await.is_err(), "{wrong}");
     }
     let mut elsewhere = configuration(&people(&hook));
     elsewhere.listen = "127.0.0.1:1".parse().unwrap();
-    assert!(world.control.reload(elsewhere).is_err());
-    world.post("/v1/claim", &claim_with("2", json!({ "approval": {} }))).await.refused(423, "TS0017");
+    assert!(world.control.reload(elsewhere).await.is_err());
+    world
+        .post("/v1/claim", &claim_with("2", json!({ "input": 1, "approval": {} })))
+        .await
+        .refused(423, "TS0017");
     assert_eq!(hook.next().await["kind"], "held", "the old one stays");
     world.stop().await;
 }

@@ -16,7 +16,7 @@ fn held(key: &str) -> Value {
 }
 
 fn about(key: &str) -> Value {
-    json!({ "scope": "billing/invoice.send", "key": key, "reason": "because" })
+    json!({ "scope": "billing/invoice.send", "key": key, "reason": "because", "generation": 1 })
 }
 
 #[tokio::test]
@@ -61,7 +61,7 @@ async fn s30_two_people_where_asked_for() {
     let ann = world.token_for("ann", &[Right::Approve], None, &[], Some("ann")).await;
     let phone = world.token_for("anns-phone", &[Right::Approve], None, &[], Some("ann")).await;
     let bob = world.token_for("bob", &[Right::Approve], None, &[], Some("bob")).await;
-    let body = claim_with("1", json!({ "approval": { "people": 2 } }));
+    let body = claim_with("1", json!({ "input": 1, "approval": { "people": 2 } }));
     world.post_as(&asks, "/v1/claim", &body).await.refused(423, "TS0017");
     assert_eq!(world.post_as(&ann, "/v1/approve", &about("1")).await.json["status"], "held");
     assert_eq!(
@@ -74,6 +74,21 @@ async fn s30_two_people_where_asked_for() {
     world.stop().await;
 }
 
+#[tokio::test]
+async fn s30_what_people_are_shown_is_what_they_say_yes_to() {
+    let world = World::new().await;
+    let nothing = claim_with("0", json!({ "fingerprint": "f", "approval": {} }));
+    world.post("/v1/claim", &nothing).await.refused(400, "TS0070");
+    let large = claim_with("0", json!({ "input": "x".repeat(300_000), "approval": {} }));
+    world.post("/v1/claim", &large).await.refused(400, "TS0070");
+    let shown = |pay: u32| {
+        claim_with("1", json!({ "input": { "order": 1 }, "request": { "pay": pay }, "approval": {} }))
+    };
+    world.post("/v1/claim", &shown(1)).await.refused(423, "TS0017");
+    world.post("/v1/claim", &shown(1_000_000)).await.refused(422, "TS0010");
+    world.stop().await;
+}
+
 /// The path of the link in an alert.
 fn path_of(message: &Value) -> String {
     let link = message["link"].as_str().unwrap();
@@ -81,7 +96,13 @@ fn path_of(message: &Value) -> String {
 }
 
 async fn press(world: &World, path: &str, decision: &str) -> Heard {
-    let form = [("content-type", "application/x-www-form-urlencoded")];
+    // As a browser sends it.
+    let origin = format!("http://{}", world.address);
+    let form = [
+        ("content-type", "application/x-www-form-urlencoded"),
+        ("origin", &*origin),
+        ("sec-fetch-site", "same-origin"),
+    ];
     world.send("POST", path, &form, decision.as_bytes()).await
 }
 
@@ -102,7 +123,7 @@ async fn s30_a_link_shows_what_would_be_sent_and_decides_when_pressed() {
         );
         assert!(page.headers["content-security-policy"].contains("default-src 'none'"));
         assert_eq!(page.headers["x-frame-options"], "DENY");
-        assert_eq!(page.headers["referrer-policy"], "no-referrer");
+        assert_eq!(page.headers["referrer-policy"], "same-origin");
     }
     world.post("/v1/claim", &held("1")).await.refused(423, "TS0017");
     // A page of another site cannot press it.
@@ -157,7 +178,7 @@ async fn s30_a_link_that_is_forged_expired_or_about_something_else_decides_nothi
     assert_eq!(world.get(&fresh).await.status, 410);
     world.post("/v1/claim", &other).await.refused(423, "TS0017");
     // Who is no longer in the configuration may not decide.
-    world.control.reload(crate::world::configuration("")).unwrap();
+    world.control.reload(crate::world::configuration("")).await.unwrap();
     assert_eq!(press(&world, &fresh, "decision=yes").await.status, 410);
     world.stop().await;
 }

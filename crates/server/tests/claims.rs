@@ -76,6 +76,29 @@ async fn s12_commands_can_be_sent_again() {
 }
 
 #[tokio::test]
+async fn s12_a_decision_sent_again_is_no_second_one() {
+    let world = World::new().await;
+    let permit = world.permit(claim("1")).await;
+    world.post("/v1/settle", &settle(permit, "answered", json!({}))).await;
+    let reset = json!({ "scope": "billing/invoice.send", "key": "1", "generation": 1, "reason": "again", "command_id": "r" });
+    assert_eq!(world.post("/v1/reset", &reset).await.json["changed"], true);
+    assert_eq!(
+        world.post("/v1/reset", &reset).await.json["changed"],
+        false,
+        "its answer was lost, and it came again"
+    );
+    let again = world.post("/v1/claim", &claim("1")).await;
+    let second = json!({ "intent": permit.0, "fence": again.json["permit"]["fence"], "generation": 2, "outcome": "answered" });
+    assert_eq!(world.post("/v1/settle", &second).await.json["status"], "done");
+    let late = world.post("/v1/reset", &reset).await;
+    assert!(late.status == 409 || late.json["changed"] == false, "{late:?}");
+    assert_eq!(world.post("/v1/claim", &claim("1")).await.status, 200, "it does not happen a third time");
+    let no_generation = json!({ "scope": "billing/invoice.send", "key": "1", "reason": "again" });
+    world.post("/v1/reset", &no_generation).await.refused(400, "TS0070");
+    world.stop().await;
+}
+
+#[tokio::test]
 async fn s24_a_lapsed_lease_is_decided_by_class() {
     let world = World::new().await;
     world.permit(claim_with("person", json!({ "lease_ms": 1000 }))).await;
@@ -144,14 +167,14 @@ async fn outcomes_lead_where_the_rules_say() {
     refused.refused(424, "TS0018");
     assert_eq!(refused.json["answer"]["body"], "no");
     world.post("/v1/claim", &claim("d")).await.refused(423, "TS0016");
-    let resolved = json!({ "scope": "billing/invoice.send", "key": "d", "finding": "happened", "external_id": "INV-9", "reason": "I looked" });
+    let resolved = json!({ "scope": "billing/invoice.send", "key": "d", "finding": "happened", "fence": 1, "external_id": "INV-9", "reason": "I looked" });
     assert_eq!(world.post("/v1/resolve", &resolved).await.json["status"], "done");
     let replay = world.post("/v1/claim", &claim("d")).await;
     assert_eq!(
         (replay.status, &replay.json["source"], &replay.json["answer"]["external_id"]),
         (200, &json!("person"), &json!("INV-9"))
     );
-    let reset = json!({ "scope": "billing/invoice.send", "key": "d", "reason": "again" });
+    let reset = json!({ "scope": "billing/invoice.send", "key": "d", "reason": "again", "generation": 1 });
     assert_eq!(world.post("/v1/reset", &reset).await.status, 200);
     assert_eq!(world.post("/v1/claim", &claim("d")).await.json["generation"], 2);
     world.stop().await;

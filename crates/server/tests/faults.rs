@@ -38,6 +38,11 @@ async fn what_is_not_understood_is_refused_and_not_repeated() {
         heard.refused(400, code);
         assert!(!heard.text.contains("hunter2"), "{body} is not repeated: {}", heard.text);
     }
+    let name = format!(r#"{{"{}":1}}"#, "hunter2".repeat(500_000));
+    let heard = world.send("POST", "/v1/claim", &[JSON], name.as_bytes()).await;
+    assert!(heard.refused(400, "TS0070").text.len() < 1000);
+    let huge = r#"{"scope":"a","key":"k","input":1,"approval":{"expires_after_ms":18446744073709551615}}"#;
+    world.send("POST", "/v1/claim", &[JSON], huge.as_bytes()).await.refused(400, "TS0070");
     let long = format!(r#"{{"scope":"a","key":"{}"}}"#, "k".repeat(300));
     world.send("POST", "/v1/claim", &[JSON], long.as_bytes()).await.refused(400, "TS0002");
     let deep =

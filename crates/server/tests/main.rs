@@ -9,4 +9,5 @@ mod approvals;
 mod claims;
 mod contract;
 mod faults;
+mod watching;
 mod world;

@@ -13,26 +13,26 @@ use twicesafe_server::config::{self, Configuration};
 use twicesafe_server::{Control, NewToken, Right, Server};
 
 /// A server of its own ledger in memory, with a clock that tests move.
-pub struct World {
-    pub address: SocketAddr,
-    pub ledger: Ledger,
-    pub clock: Arc<ManualClock>,
-    pub control: Control,
+pub(crate) struct World {
+    pub(crate) address: SocketAddr,
+    pub(crate) ledger: Ledger,
+    pub(crate) clock: Arc<ManualClock>,
+    pub(crate) control: Control,
     serving: tokio::task::JoinHandle<()>,
 }
 
 impl World {
-    pub async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         Self::configured("").await
     }
 
-    pub async fn configured(yaml: &str) -> Self {
+    pub(crate) async fn configured(yaml: &str) -> Self {
         let clock = Arc::new(ManualClock::at(1_800_000_000_000));
         let ledger = Open::at("memory:").clock(clock.clone()).open().await.unwrap();
         Self::on(ledger, clock, yaml).await
     }
 
-    pub async fn on(ledger: Ledger, clock: Arc<ManualClock>, yaml: &str) -> Self {
+    pub(crate) async fn on(ledger: Ledger, clock: Arc<ManualClock>, yaml: &str) -> Self {
         let server = Server::start(ledger.clone(), configuration(yaml)).await.unwrap();
         let (url, _) = server.addresses().remove(0);
         let address = url.split("//").nth(1).unwrap().parse().unwrap();
@@ -41,16 +41,16 @@ impl World {
     }
 
     /// Stops the server and waits until it has.
-    pub async fn stop(self) {
+    pub(crate) async fn stop(self) {
         self.control.stop();
         self.serving.await.unwrap();
     }
 
-    pub async fn token(&self, name: &str, rights: &[Right]) -> String {
+    pub(crate) async fn token(&self, name: &str, rights: &[Right]) -> String {
         self.token_for(name, rights, None, &[], None).await
     }
 
-    pub async fn token_for(
+    pub(crate) async fn token_for(
         &self,
         name: &str,
         rights: &[Right],
@@ -69,24 +69,30 @@ impl World {
         twicesafe_server::create(&self.ledger, new).await.unwrap().0
     }
 
-    pub async fn get(&self, path: &str) -> Heard {
+    pub(crate) async fn get(&self, path: &str) -> Heard {
         self.send("GET", path, &[], b"").await
     }
 
-    pub async fn post(&self, path: &str, body: &Value) -> Heard {
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> Heard {
         self.send("POST", path, &[("content-type", "application/json")], body.to_string().as_bytes()).await
     }
 
-    pub async fn post_as(&self, token: &str, path: &str, body: &Value) -> Heard {
+    pub(crate) async fn post_as(&self, token: &str, path: &str, body: &Value) -> Heard {
         let headers = [("content-type", "application/json"), ("twicesafe-token", token)];
         self.send("POST", path, &headers, body.to_string().as_bytes()).await
     }
 
-    pub async fn get_as(&self, token: &str, path: &str) -> Heard {
+    pub(crate) async fn get_as(&self, token: &str, path: &str) -> Heard {
         self.send("GET", path, &[("authorization", &format!("Bearer {token}"))], b"").await
     }
 
-    pub async fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Heard {
+    pub(crate) async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> Heard {
         let host = self.address.to_string();
         let mut head =
             format!("{method} {path} HTTP/1.1\r\nconnection: close\r\ncontent-length: {}\r\n", body.len());
@@ -102,7 +108,7 @@ impl World {
     }
 
     /// A claim that may act: intent and fence. A backoff takes time, which passes here only when told to.
-    pub async fn permit(&self, body: Value) -> (i64, u64) {
+    pub(crate) async fn permit(&self, body: Value) -> (i64, u64) {
         let mut heard = self.post("/v1/claim", &body).await;
         while heard.json["cause"] == "not-due" {
             self.clock.advance(Duration::from_secs(1));
@@ -113,21 +119,21 @@ impl World {
     }
 }
 
-pub fn configuration(yaml: &str) -> Configuration {
+pub(crate) fn configuration(yaml: &str) -> Configuration {
     config::parse(&format!("listen: 127.0.0.1:0\n{yaml}")).unwrap()
 }
 
 /// What was answered.
 #[derive(Debug, Clone)]
-pub struct Heard {
-    pub status: u16,
-    pub headers: BTreeMap<String, String>,
-    pub text: String,
-    pub json: Value,
+pub(crate) struct Heard {
+    pub(crate) status: u16,
+    pub(crate) headers: BTreeMap<String, String>,
+    pub(crate) text: String,
+    pub(crate) json: Value,
 }
 
 impl Heard {
-    pub fn parse(bytes: &[u8]) -> Self {
+    pub(crate) fn parse(bytes: &[u8]) -> Self {
         let text = String::from_utf8_lossy(bytes).into_owned();
         let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
         let mut lines = head.lines();
@@ -150,7 +156,7 @@ impl Heard {
 
     /// Asserts a problem with that status and code.
     #[track_caller]
-    pub fn refused(&self, status: u16, code: &str) -> &Self {
+    pub(crate) fn refused(&self, status: u16, code: &str) -> &Self {
         assert_eq!((self.status, self.json["code"].as_str()), (status, Some(code)), "{self:?}");
         assert_eq!(self.headers["content-type"], "application/problem+json");
         for field in ["type", "title", "message", "hint"] {
@@ -161,18 +167,18 @@ impl Heard {
 }
 
 /// A claim of a key, and nothing more.
-pub fn claim(key: &str) -> Value {
+pub(crate) fn claim(key: &str) -> Value {
     json!({ "scope": "billing/invoice.send", "key": key, "wait_ms": 0 })
 }
 
 /// The same with other fields.
-pub fn claim_with(key: &str, fields: Value) -> Value {
+pub(crate) fn claim_with(key: &str, fields: Value) -> Value {
     let mut body = claim(key);
     body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
     body
 }
 
-pub fn settle((intent, fence): (i64, u64), outcome: &str, fields: Value) -> Value {
+pub(crate) fn settle((intent, fence): (i64, u64), outcome: &str, fields: Value) -> Value {
     let mut body = json!({ "intent": intent, "fence": fence, "generation": 1, "outcome": outcome });
     body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
     body

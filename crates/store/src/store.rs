@@ -403,6 +403,8 @@ async fn look_for_others(store: std::sync::Weak<Inner>, (at_first, later): (Dura
     let mut pause = at_first;
     let mut last_seen = 0;
     let mut last_looked_at = None;
+    // Looks left until everybody was looked at since something was last written.
+    let mut looks_left = 0;
     loop {
         tokio::time::sleep(pause).await;
         let Some(inner) = store.upgrade() else { return };
@@ -418,10 +420,18 @@ async fn look_for_others(store: std::sync::Weak<Inner>, (at_first, later): (Dura
         }
         let versions = match &inner.backend {
             Backend::Sqlite(sqlite) => match sqlite.readers.data_version() {
-                Ok(seen) if seen == last_seen => Ok(Vec::new()),
                 Ok(seen) => {
-                    last_seen = seen;
-                    sqlite.readers.versions(&watched)
+                    if seen != last_seen {
+                        last_seen = seen;
+                        looks_left = inner.watchers.count().div_ceil(LOOKED_AT_MAX) + 1;
+                    }
+                    match looks_left {
+                        0 => Ok(Vec::new()),
+                        _ => {
+                            looks_left -= 1;
+                            sqlite.readers.versions(&watched)
+                        }
+                    }
                 }
                 Err(error) => Err(error),
             },

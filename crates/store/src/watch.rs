@@ -67,6 +67,11 @@ impl Watchers {
         })
     }
 
+    /// How many intents are being waited for.
+    pub(crate) fn count(&self) -> usize {
+        self.intents.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
     /// Some of what is being waited for: those after the last one that was looked at, or from the start again.
     pub(crate) fn some_watched(&self, after: Option<IntentId>, limit: usize) -> Vec<IntentId> {
         let intents = self.intents.lock().unwrap_or_else(PoisonError::into_inner);

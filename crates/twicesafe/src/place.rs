@@ -51,7 +51,7 @@ fn find(common: &Common) -> Result<String, Failure> {
         return Ok(address);
     }
     match configuration(None) {
-        Some(path) => match twicesafe_server::config::load(&path)?.ledger {
+        Some(path) => match twicesafe_server::config::load(&path)?.ledger_address()? {
             Some(address) => Ok(address),
             None => in_data_folder(),
         },
@@ -87,6 +87,7 @@ pub(crate) fn exists(address: &str) -> bool {
 
 /// An address as it may be shown.
 pub(crate) fn without_password(address: &str) -> String {
+    let address = address.split('?').next().unwrap_or(address);
     match address.split_once("://").and_then(|(scheme, rest)| Some((scheme, rest.rsplit_once('@')?))) {
         Some((scheme, (who, place))) => {
             let user = who.split(':').next().unwrap_or_default();

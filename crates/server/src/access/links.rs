@@ -48,8 +48,11 @@ impl Seen {
 }
 
 fn digest(stored: &Stored) -> String {
-    let fingerprint = format!("{:?}", stored.record.fingerprint);
-    URL_SAFE_NO_PAD.encode(&blake3::hash(fingerprint.as_bytes()).as_bytes()[..12])
+    let mut hasher = blake3::Hasher::new();
+    if let Some(fingerprint) = &stored.record.fingerprint {
+        hasher.update(fingerprint.digest()).update(fingerprint.recipe().as_str().as_bytes());
+    }
+    URL_SAFE_NO_PAD.encode(&hasher.finalize().as_bytes()[..16])
 }
 
 /// Why a link is not taken.

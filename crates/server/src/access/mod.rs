@@ -55,6 +55,18 @@ impl Access {
         }
     }
 
+    /// The same somebody as of now: a token may have been revoked, and there may be tenants that were not there before.
+    pub(crate) async fn renewed(&self, principal: &Principal) -> Result<Option<Principal>, Problem> {
+        self.tokens.refresh(REFRESH).await?;
+        match principal.token() {
+            Some(id) => match self.tokens.by_id(id).await? {
+                Some(token) => Ok(Some(Principal::of(&token, self.tokens.tenants())?)),
+                None => Ok(None),
+            },
+            None => Ok((!self.tokens.are_needed()).then(|| principal.clone())),
+        }
+    }
+
     /// Without tokens there is no identity, only what callers say of themselves, for the journal.
     fn somebody_here(&self, request: &Request) -> Result<Principal, Problem> {
         if !request.peer.ip().to_canonical().is_loopback() {
@@ -65,6 +77,15 @@ impl Access {
             ));
         }
         origin::check_host(request)?;
+        let forwarded =
+            ["forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip", "via"];
+        if forwarded.iter().any(|name| request.headers.contains_key(*name)) {
+            return Err(Problem::new(
+                Code::TokenMissing,
+                "this came through a proxy, so nobody knows who sent it",
+                "Make a token: twicesafe token create.",
+            ));
+        }
         Ok(Principal::anybody(Actor::new(request.header("twicesafe-actor").unwrap_or("local"))?))
     }
 }

@@ -4,13 +4,19 @@ use twicesafe_ledger::Code;
 
 use crate::http::{Problem, Request};
 
-/// Refuses what a page of another site sends. Programs that are not browsers send none of these headers.
-pub(crate) fn check(request: &Request) -> Result<(), Problem> {
+/// Refuses what a page of another site sends. Programs that are not browsers send none of these headers. `base` is what
+/// browsers find this server at, where a proxy stands before it.
+pub(crate) fn check(request: &Request, base: Option<&str>) -> Result<(), Problem> {
     let host = request.header("host").unwrap_or_default();
     if let Some(origin) = request.header("origin") {
         let same =
             origin.split_once("://").is_some_and(|(_, authority)| authority.eq_ignore_ascii_case(host));
-        if !same {
+        let is_ours = base.is_some_and(|base| {
+            let end = base.find("://").map_or(0, |at| at + 3);
+            let end = base[end..].find('/').map_or(base.len(), |at| end + at);
+            origin.eq_ignore_ascii_case(&base[..end])
+        });
+        if !same && !is_ours {
             return Err(other_site("a page of another site sent this"));
         }
     }

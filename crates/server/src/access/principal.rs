@@ -54,6 +54,10 @@ impl Right {
     }
 }
 
+/// The first part of scopes that are the server's own: alerts. Nobody else may claim or settle there, or an alert could be made
+/// to look as if it had been sent.
+pub(super) const RESERVED: &str = "twicesafe";
+
 /// The tenant that is there without being set up.
 pub(super) const TENANT_DEFAULT: &str = "default";
 
@@ -68,6 +72,7 @@ pub(crate) struct Principal {
 /// Where a token reaches. Somebody on the machine itself reaches everything.
 #[derive(Clone, Debug)]
 struct Reach {
+    token: String,
     tenant: String,
     /// Tenants there are; their names are not scopes of others.
     tenants: Arc<BTreeSet<String>>,
@@ -87,7 +92,8 @@ impl Principal {
             None => Actor::new(&format!("token:{}", token.name))?,
         };
         let (tenant, prefixes, rights) = (token.tenant.clone(), token.scopes.clone(), token.rights.clone());
-        Ok(Self { actor, reach: Some(Reach { tenant, tenants, prefixes, rights }) })
+        let token = token.id.clone();
+        Ok(Self { actor, reach: Some(Reach { token, tenant, tenants, prefixes, rights }) })
     }
 
     /// Whether it has a right at all.
@@ -145,10 +151,43 @@ impl Principal {
         }
     }
 
-    /// A right about an intent. What was forgotten has no scope any more, and only an admin of everything reaches it.
-    pub(crate) fn demand_about(&self, right: Right, name: Option<&Name>) -> Result<(), Problem> {
-        self.demand(right)?;
-        self.demand_scope(name.map_or("", |name| name.scope.as_str()))
+    /// Whether something may be done to a scope, beyond looking.
+    pub(crate) fn demand_to_change(&self, scope: &str) -> Result<(), Problem> {
+        if scope.split('/').next() == Some(RESERVED) {
+            return Err(Problem::new(
+                Code::NotAllowed,
+                "scopes that begin with `twicesafe` are the server's own",
+                "Take another scope.",
+            ));
+        }
+        self.demand_scope(scope)
+    }
+
+    /// Whether this is somebody who may act on an intent. What was forgotten has no scope any more.
+    pub(crate) fn may_act_on(&self, name: Option<&Name>) -> bool {
+        self.has(Right::Act) && self.demand_to_change(name.map_or("", |name| name.scope.as_str())).is_ok()
+    }
+
+    /// The name of a lane or a work as the ledger has it: those of one tenant are not those of another (S3).
+    pub(crate) fn own_name(&self, name: &str) -> Result<String, Problem> {
+        let Some(reach) = &self.reach else { return Ok(name.to_owned()) };
+        if reach.tenant != TENANT_DEFAULT {
+            return Ok(format!("{}/{name}", reach.tenant));
+        }
+        let first = name.split('/').next().unwrap_or_default();
+        match first != TENANT_DEFAULT && name.contains('/') && reach.tenants.contains(first) {
+            true => Err(Problem::new(
+                Code::NotAllowed,
+                "names of lanes and works that begin with a tenant's name and a slash are that tenant's",
+                "Take another name.",
+            )),
+            false => Ok(name.to_owned()),
+        }
+    }
+
+    /// The token's id, where there is one.
+    pub(crate) fn token(&self) -> Option<&str> {
+        self.reach.as_ref().map(|reach| reach.token.as_str())
     }
 }
 
@@ -186,6 +225,7 @@ mod tests {
 
     fn reach(tenant: &str, prefixes: &[&str]) -> Reach {
         Reach {
+            token: String::new(),
             tenant: tenant.to_owned(),
             tenants: Arc::new(["acme", "default", "acm"].map(str::to_owned).into()),
             prefixes: prefixes.iter().map(|prefix| (*prefix).to_owned()).collect(),

@@ -11,7 +11,7 @@ use subtle::ConstantTimeEq;
 use tokio::sync::Mutex;
 use twicesafe_ledger::{Code, Filter, Ledger, Scope, Timestamp};
 
-use super::principal::{Right, TENANT_DEFAULT};
+use super::principal::{RESERVED, Right, TENANT_DEFAULT};
 use crate::error::ServerError;
 use crate::http::Problem;
 
@@ -21,6 +21,9 @@ const KIND: &str = "token";
 const PREFIX: &str = "twicesafe";
 /// How long a server goes on believing what it read: a revoked token is refused after that at the latest.
 pub(super) const REFRESH: Duration = Duration::from_secs(2);
+/// How long reading may take, and how long it then counts as failed.
+const READ_WITHIN: Duration = Duration::from_secs(2);
+const FAILED_FOR: Duration = Duration::from_secs(1);
 /// How often a token that nobody knows makes a server read again.
 const REFRESH_FOR_UNKNOWN: Duration = Duration::from_millis(200);
 
@@ -91,7 +94,7 @@ pub struct NewToken {
 /// Makes a token. What is returned is all there ever is of it.
 pub async fn create(ledger: &Ledger, new: NewToken) -> Result<(String, Token), ServerError> {
     let tenant = new.tenant.unwrap_or_else(|| TENANT_DEFAULT.to_owned());
-    if Scope::new(&tenant).is_err() || tenant.contains('/') {
+    if Scope::new(&tenant).is_err() || tenant.contains('/') || tenant == RESERVED {
         return Err(ServerError::usage(format!("`{tenant}` cannot be a tenant: it is one part of a scope")));
     }
     for scope in &new.scopes {
@@ -182,7 +185,8 @@ async fn keep(ledger: &Ledger, token: &Token) -> Result<(), ServerError> {
 pub(crate) struct Tokens {
     ledger: Ledger,
     known: RwLock<Known>,
-    reading: Mutex<()>,
+    /// When reading failed last.
+    reading: Mutex<Option<Instant>>,
 }
 
 struct Known {
@@ -195,7 +199,7 @@ impl Tokens {
     /// Reads them.
     pub(crate) async fn read(ledger: &Ledger) -> Result<Self, ServerError> {
         let known = read(ledger).await?;
-        Ok(Self { ledger: ledger.clone(), known: RwLock::new(known), reading: Mutex::new(()) })
+        Ok(Self { ledger: ledger.clone(), known: RwLock::new(known), reading: Mutex::new(None) })
     }
 
     fn known(&self) -> std::sync::RwLockReadGuard<'_, Known> {
@@ -226,10 +230,15 @@ impl Tokens {
             self.refresh(REFRESH_FOR_UNKNOWN).await?;
         }
         let Some(token) = self.known().tokens.get(id).cloned() else { return Ok(None) };
-        let same = hash(secret).as_bytes().ct_eq(token.hash.as_bytes());
-        if !bool::from(same) {
-            return Ok(None);
+        match bool::from(hash(secret).as_bytes().ct_eq(token.hash.as_bytes())) {
+            true => self.by_id(id).await,
+            false => Ok(None),
         }
+    }
+
+    /// The token with that id, if it is good now.
+    pub(super) async fn by_id(&self, id: &str) -> Result<Option<Arc<Token>>, Problem> {
+        let Some(token) = self.known().tokens.get(id).cloned() else { return Ok(None) };
         // Tokens end by ledger time; most have no end, and then nobody need ask for it.
         let now = match token.expires_at {
             Some(_) => self.ledger.store().now().await?,
@@ -243,13 +252,36 @@ impl Tokens {
         if self.known().read_at.elapsed() < older_than {
             return Ok(());
         }
-        let _one_at_a_time = self.reading.lock().await;
+        let mut failed_at = self.reading.lock().await;
         if self.known().read_at.elapsed() < older_than {
             return Ok(());
         }
-        let fresh = read(&self.ledger).await.map_err(Problem::from)?;
-        *self.known.write().unwrap_or_else(PoisonError::into_inner) = fresh;
-        Ok(())
+        let away = || {
+            Problem::new(
+                Code::LedgerAway,
+                Code::LedgerAway.title(),
+                "Nothing was sent. Ask again, or ask another server.",
+            )
+            .retry_after(FAILED_FOR)
+        };
+        // Those who waited here are told the same; each finding out for itself would make them wait for ever.
+        if failed_at.is_some_and(|at| at.elapsed() < FAILED_FOR) {
+            return Err(away());
+        }
+        match tokio::time::timeout(READ_WITHIN, read(&self.ledger)).await {
+            Ok(Ok(fresh)) => {
+                *self.known.write().unwrap_or_else(PoisonError::into_inner) = fresh;
+                *failed_at = None;
+                Ok(())
+            }
+            failed => {
+                *failed_at = Some(Instant::now());
+                Err(match failed {
+                    Ok(Err(error)) => error.into(),
+                    _ => away(),
+                })
+            }
+        }
     }
 }
 

@@ -1,7 +1,8 @@
 //! Telling people when something waits for them.
 //!
-//! Two ways lead here: what the ledger raises as it happens, and a look at everything that is held or in review, every few
-//! seconds, by every server. The second makes up for a crash between an event and its alert. That nobody is told twice is the
+//! Two ways lead here: what the ledger raises as it happens, and a look at everything that waits for a person, every few seconds,
+//! by every server. The second makes up for a crash between an event and its alert, and for what other processes did. Only a
+//! double effect leaves nothing to be found by looking: it is remembered until it is told, by the server that heard of it. That nobody is told twice is the
 //! ledger's job: an alert is an intent like any other (class `repeat`), one a person, a reason and a generation. There are no
 //! alerts about alerts.
 
@@ -16,7 +17,7 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::sync::broadcast::error::RecvError;
 use twicesafe_ledger::{
-    Alarm, Alert, Answer, Filter, Intent, Policy, Recovery, Status, Stored, Timestamp, Trouble,
+    Alarm, Alert, Answer, Filter, Intent, Policy, Recovery, Refusal, Status, Stored, Timestamp, Trouble,
 };
 
 use crate::access::{Right, Seen};
@@ -33,12 +34,12 @@ const LOOK_PAUSE: Duration = Duration::from_millis(200);
 const LOOKED_AT_MAX: usize = 1000;
 /// How long something may wait for a person before it is overdue.
 const OVERDUE_AFTER_DEFAULT: Duration = Duration::from_secs(4 * 3600);
-/// How long a link is good at most.
-const LINK_EXPIRE_DEFAULT: Duration = Duration::from_secs(24 * 3600);
 /// How long one try to tell somebody may take.
 const SEND_TIME_MAX: Duration = Duration::from_secs(15);
 /// Alerts on their way at a time.
-const FLIGHTS_MAX: usize = 16;
+const FLIGHTS_MAX: usize = 64;
+/// Occasions that are remembered until everybody was told.
+const UNTOLD_MAX: usize = 1000;
 /// Alerts remembered as given, so that the ledger is not asked each time.
 const GIVEN_MAX: usize = 50_000;
 /// Tries in a row before a pause; there is always another round as long as somebody should know.
@@ -48,12 +49,18 @@ const ATTEMPTS: u32 = 5;
 pub(crate) struct Alerts {
     shared: Arc<Shared>,
     given: Mutex<HashSet<String>>,
+    untold: Mutex<Vec<Occasion>>,
     flights: Arc<Semaphore>,
 }
 
 impl Alerts {
     pub(crate) fn new(shared: Arc<Shared>) -> Arc<Self> {
-        Arc::new(Self { shared, given: Mutex::default(), flights: Arc::new(Semaphore::new(FLIGHTS_MAX)) })
+        Arc::new(Self {
+            shared,
+            given: Mutex::default(),
+            untold: Mutex::default(),
+            flights: Arc::new(Semaphore::new(FLIGHTS_MAX)),
+        })
     }
 
     /// Goes on until the server stops.
@@ -80,22 +87,27 @@ impl Alerts {
     }
 
     async fn raised(self: &Arc<Self>, alarm: &Alarm) {
-        let kind = match alarm.alert {
-            // These wait, and are found by looking.
-            Alert::Held | Alert::Review { .. } => return,
-            Alert::ApprovalExpired => Kind::Expired,
-            Alert::OutOfAttempts => Kind::OutOfAttempts,
-            Alert::DoubleEffect => Kind::DoubleEffect,
-        };
+        if alarm.alert != Alert::DoubleEffect {
+            // The others leave the intent in a status that is found by looking.
+            return;
+        }
         let store = self.shared.ledger.store();
         let found = match store.find_id(alarm.intent).await {
             Ok(found) => store.now().await.map(|now| (found, now)),
             Err(error) => Err(error),
         };
         match found {
-            Ok((Some(stored), now)) => self.tell_all(&Occasion { kind, stored: Arc::new(stored), now }),
+            Ok((Some(stored), now)) => {
+                let occasion = Occasion { kind: Kind::DoubleEffect, stored: Arc::new(stored), now };
+                let mut untold = self.untold.lock().unwrap_or_else(PoisonError::into_inner);
+                if untold.len() < UNTOLD_MAX {
+                    untold.push(occasion);
+                }
+            }
             Ok((None, _)) => {}
-            Err(error) => tracing::warn!(code = %error.code(), "an alert was lost: {error}"),
+            Err(error) => {
+                tracing::error!(code = %error.code(), intent = %alarm.intent, "a double effect could not be told: {error}")
+            }
         }
     }
 
@@ -106,7 +118,10 @@ impl Alerts {
         }
         let store = self.shared.ledger.store();
         let now = store.now().await?;
-        for (status, kind) in [(Status::Held, Kind::Held), (Status::Review, Kind::Review)] {
+        let untold = std::mem::take(&mut *self.untold.lock().unwrap_or_else(PoisonError::into_inner));
+        let left = untold.into_iter().filter(|occasion| !self.tell_all(occasion)).collect::<Vec<_>>();
+        self.untold.lock().unwrap_or_else(PoisonError::into_inner).extend(left);
+        for status in [Status::Held, Status::Review, Status::Retryable, Status::Rejected] {
             let mut after = None;
             let mut left = LOOKED_AT_MAX;
             loop {
@@ -114,7 +129,9 @@ impl Alerts {
                 let page = store.list(&filter, after, left).await?;
                 left = left.saturating_sub(page.intents.len());
                 for stored in page.intents {
-                    let overdue = self.is_overdue(&stored, now);
+                    let Some(kind) = kind_of(&stored) else { continue };
+                    let is_waiting = matches!(kind, Kind::Held | Kind::Review);
+                    let overdue = is_waiting && self.is_overdue(&stored, now);
                     let occasion = Occasion { kind, stored: Arc::new(stored), now };
                     self.tell_all(&occasion);
                     if overdue {
@@ -139,39 +156,53 @@ impl Alerts {
         now.since(since) >= allowed && now >= since
     }
 
-    fn tell_all(self: &Arc<Self>, occasion: &Occasion) {
+    /// Tells everybody concerned; says whether all of them have been told.
+    fn tell_all(self: &Arc<Self>, occasion: &Occasion) -> bool {
         let record = &occasion.stored.record;
-        let Some(name) = record.name.as_ref().filter(|name| name.scope.as_str() != SCOPE) else { return };
+        let Some(name) = record.name.as_ref().filter(|name| name.scope.as_str() != SCOPE) else {
+            return true;
+        };
         let right = match occasion.kind {
             Kind::Held | Kind::Expired => Right::Approve,
             Kind::Overdue if record.status == Status::Held => Right::Approve,
             _ => Right::Review,
         };
         let configuration = self.shared.configuration();
+        let mut all_told = true;
         for (person, about) in &configuration.people {
             if about.rights.contains(&right) && about.cares_for(name.scope.as_str()) {
                 for (number, channel) in about.alert.0.iter().enumerate() {
-                    self.tell(occasion, person, number, channel);
+                    all_told &= self.tell(occasion, person, number, channel);
                 }
             }
         }
+        all_told
     }
 
-    /// Tells one person by one channel, once.
-    fn tell(self: &Arc<Self>, occasion: &Occasion, person: &str, number: usize, channel: &config::Alert) {
+    /// Tells one person by one channel, once; says whether that was done before.
+    fn tell(
+        self: &Arc<Self>,
+        occasion: &Occasion,
+        person: &str,
+        number: usize,
+        channel: &config::Alert,
+    ) -> bool {
         let Occasion { kind, stored, .. } = occasion;
         let record = &stored.record;
         let key =
             format!("{}:{}:{}:{}:{number}:{person}", stored.id, record.generation, record.fence, kind.word());
         if self.given().contains(&key) {
-            return;
+            return true;
         }
         let intent = match Intent::new(SCOPE, &key) {
             Ok(intent) => intent.policy(policy()).wait(Duration::ZERO),
-            Err(error) => return tracing::error!("an alert has no name: {error}"),
+            Err(error) => {
+                tracing::error!("an alert has no name: {error}");
+                return true;
+            }
         };
         // Beyond what is under way now, the next look comes back to it.
-        let Ok(flight) = self.flights.clone().try_acquire_owned() else { return };
+        let Ok(flight) = self.flights.clone().try_acquire_owned() else { return false };
         let message = Message { kind: *kind, stored: stored.clone(), link: self.link(occasion, person) };
         let (alerts, channel) = (self.clone(), channel.clone());
         tokio::spawn(async move {
@@ -189,7 +220,8 @@ impl Alerts {
                 }
             });
             match sent.await {
-                Ok(_) => {
+                // Purged: it was sent so long ago that only that is known.
+                Ok(_) | Err(twicesafe_ledger::Error::Ledger(Refusal::Purged)) => {
                     let mut given = alerts.given();
                     if given.len() >= GIVEN_MAX {
                         given.clear();
@@ -202,6 +234,7 @@ impl Alerts {
             }
             drop(flight);
         });
+        false
     }
 
     fn given(&self) -> std::sync::MutexGuard<'_, HashSet<String>> {
@@ -212,15 +245,31 @@ impl Alerts {
     fn link(&self, Occasion { kind, stored, now }: &Occasion, person: &str) -> Option<String> {
         let waits = matches!(kind, Kind::Held | Kind::Overdue) && stored.record.status == Status::Held;
         let expires_at = stored.record.approval.as_ref().filter(|_| waits)?.expires_at;
-        let configuration = self.shared.configuration();
-        let good_for = configuration.links.expire.map_or(LINK_EXPIRE_DEFAULT, |span| span.0);
-        let seen = Seen::of(stored, person, expires_at.min(*now + good_for));
+        let latest = self.shared.configuration().links.expire.map(|span| *now + span.0);
+        let seen = Seen::of(stored, person, latest.map_or(expires_at, |latest| latest.min(expires_at)));
         Some(format!(
             "{}{}{}",
             self.shared.link_base(),
             crate::pages::PREFIX,
             self.shared.links().make(&seen)
         ))
+    }
+}
+
+/// Why somebody should be told of an intent in this status.
+fn kind_of(stored: &Stored) -> Option<Kind> {
+    let record = &stored.record;
+    match record.status {
+        Status::Held => Some(Kind::Held),
+        Status::Review => Some(Kind::Review),
+        Status::Retryable if record.due_at.is_none() && record.tries >= record.policy.attempts_max => {
+            Some(Kind::OutOfAttempts)
+        }
+        // Rejected, and nobody decided: nobody said yes in time.
+        Status::Rejected if record.approval.as_ref().is_some_and(|approval| approval.decision.is_none()) => {
+            Some(Kind::Expired)
+        }
+        _ => None,
     }
 }
 

@@ -15,7 +15,7 @@ use twicesafe_ledger::{
 };
 
 use super::{Call, facts, parse};
-use crate::access::Right;
+use crate::access::Principal;
 use crate::http::{Problem, Response};
 use crate::server::Shared;
 use crate::wire::{
@@ -30,8 +30,8 @@ const WAIT_MAX: Duration = Duration::from_secs(60);
 const RETRY_AFTER_MIN: Duration = Duration::from_secs(1);
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
 
-pub(super) async fn claim(shared: &Shared, call: Call) -> Result<Response, Problem> {
-    let asked: ClaimRequest = parse::body(&call.request)?;
+pub(super) async fn claim(shared: &Shared, call: Call<'_>) -> Result<Response, Problem> {
+    let asked: ClaimRequest = parse::body(call.request)?;
     let wait = asked.wait_ms.map_or(WAIT_DEFAULT, Duration::from_millis);
     if wait > WAIT_MAX {
         return Err(Problem::bad_request(
@@ -40,13 +40,12 @@ pub(super) async fn claim(shared: &Shared, call: Call) -> Result<Response, Probl
         ));
     }
     let id = parse::command_id(&call.principal.actor, asked.command_id.as_deref())?;
-    let intent = intent(asked)?;
-    call.principal.demand_scope(intent.name().scope.as_str())?;
+    call.principal.demand_to_change(&asked.scope)?;
+    let intent = intent(asked, &call.principal)?;
     let ledger = shared.ledger.acting_as(&call.principal.actor);
-    let Call { request, .. } = call;
-    let mut drain = request.drain;
+    let mut drain = call.request.drain.clone();
     // Head and body keep the connection's buffer; ten thousand who wait would keep ten thousand of them.
-    drop((request.headers, request.body, request.uri));
+    (call.request.headers, call.request.body) = Default::default();
     let patience = async move {
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
@@ -58,7 +57,26 @@ pub(super) async fn claim(shared: &Shared, call: Call) -> Result<Response, Probl
     told(&applied, Some(&intent))
 }
 
-fn intent(asked: ClaimRequest) -> Result<Intent, Problem> {
+/// Longest span anybody can mean.
+const SPAN_MS_MAX: u64 = 100 * 365 * 24 * 3_600_000;
+/// Most that people are shown to decide about: whoever approves more than that has not read it.
+pub(crate) const SHOWN_BYTES_MAX: usize = 256 << 10;
+
+fn intent(asked: ClaimRequest, principal: &Principal) -> Result<Intent, Problem> {
+    let spans = [
+        asked.native_key_retention_ms,
+        asked.lookup_lag_ms,
+        asked.lookup_for_ms,
+        asked.in_flight_max_ms,
+        asked.lease_ms,
+        asked.act_max_ms,
+        asked.retention_ms,
+        asked.approval.as_ref().and_then(|rule| rule.expires_after_ms),
+    ];
+    check_spans(&spans)?;
+    if asked.fingerprint.as_ref().is_some_and(|text| text.is_empty() || text.len() > 255) {
+        return Err(Problem::bad_request("`fingerprint` has no bytes, or more than 255", "Send a digest."));
+    }
     let mut policy = Policy::new(Recovery::Person);
     let span = Duration::from_millis;
     if let Some(in_flight_max) = asked.in_flight_max_ms.map(span) {
@@ -115,12 +133,23 @@ fn intent(asked: ClaimRequest) -> Result<Intent, Problem> {
     policy.check()?;
     let mut intent = Intent::new(&asked.scope, &asked.key)?.policy(policy);
     let shown = asked.request.as_deref().or(asked.input.as_deref().filter(|_| is_held)).map(bytes_of);
+    if is_held && shown.as_ref().is_none_or(|shown| shown.len() > SHOWN_BYTES_MAX) {
+        return Err(Problem::bad_request(
+            format!("for an approval there must be something to show, of at most {SHOWN_BYTES_MAX} bytes"),
+            "Give `request`, or `input`: what would be sent.",
+        ));
+    }
     intent = match (asked.input.as_deref(), &asked.fingerprint) {
         (Some(_), Some(_)) => {
             return Err(Problem::bad_request(
                 "both `input` and `fingerprint` are given",
                 "Leave one of them out.",
             ));
+        }
+        // What people are shown is part of what they say yes to.
+        (Some(input), None) if is_held && asked.request.is_some() => {
+            let request = asked.request.as_deref().map_or("null", RawValue::get);
+            intent.json_input(format!(r#"{{"input":{},"request":{request}}}"#, input.get()))
         }
         (Some(input), None) => intent.json_input(bytes_of(input)),
         (None, Some(fingerprint)) => intent.input(fingerprint.clone()),
@@ -130,12 +159,12 @@ fn intent(asked: ClaimRequest) -> Result<Intent, Problem> {
         intent = intent.request(shown);
     }
     intent = match (&asked.work, &asked.step) {
-        (Some(work), Some(step)) => intent.step(work, step)?,
+        (Some(work), Some(step)) => intent.step(&principal.own_name(work)?, step)?,
         (None, None) => intent,
         _ => return Err(Problem::bad_request("`work` and `step` belong together", "Give both or neither.")),
     };
     match (&asked.lane, asked.version) {
-        (Some(lane), version) => Ok(intent.lane(lane, version)?),
+        (Some(lane), version) => Ok(intent.lane(&principal.own_name(lane)?, version)?),
         (None, None) => Ok(intent),
         (None, Some(_)) => {
             Err(Problem::bad_request("a version needs a lane", "Add `lane`, or leave `version` out."))
@@ -218,7 +247,13 @@ fn told(applied: &Applied, intent: Option<&Intent>) -> Result<Response, Problem>
                 _ => problem,
             })
         }
-        (verdict, _) => unreachable!("a claim is not told {verdict:?}"),
+        // The intent changed twice while it was being claimed.
+        _ => Err(about(Problem::new(
+            Code::Pending,
+            "it changed while it was claimed",
+            "Ask again with the same key.",
+        ))
+        .retry_after(RETRY_AFTER_MIN)),
     }
 }
 
@@ -254,15 +289,14 @@ fn notices(applied: &Applied) -> Vec<NoticeView> {
 }
 
 /// An intent known by number, if it is within reach; otherwise there is none, as far as this caller is concerned.
-async fn reached(shared: &Shared, call: &Call, number: i64) -> Result<Arc<Stored>, Problem> {
+async fn reached(shared: &Shared, call: &Call<'_>, number: i64) -> Result<Arc<Stored>, Problem> {
     let found = shared.ledger.believed(IntentId::new(number)).await?;
-    let reached =
-        |stored: &Arc<Stored>| call.principal.demand_about(Right::Act, stored.record.name.as_ref()).is_ok();
+    let reached = |stored: &Arc<Stored>| call.principal.may_act_on(stored.record.name.as_ref());
     found.filter(reached).ok_or_else(|| Refusal::NoSuchIntent.into())
 }
 
-pub(super) async fn renew(shared: &Shared, call: &Call) -> Result<Response, Problem> {
-    let asked: RenewRequest = parse::body(&call.request)?;
+pub(super) async fn renew(shared: &Shared, call: &Call<'_>) -> Result<Response, Problem> {
+    let asked: RenewRequest = parse::body(call.request)?;
     let id = parse::command_id(&call.principal.actor, asked.command_id.as_deref())?;
     let stored = reached(shared, call, asked.intent).await?;
     let held = Held { intent: stored.id, fence: Fence::new(asked.fence) };
@@ -270,8 +304,8 @@ pub(super) async fn renew(shared: &Shared, call: &Call) -> Result<Response, Prob
     permitted(&ledger.renew_remotely(held, id).await?)
 }
 
-pub(super) async fn ask(shared: &Shared, call: &Call) -> Result<Response, Problem> {
-    let asked: AskRequest = parse::body(&call.request)?;
+pub(super) async fn ask(shared: &Shared, call: &Call<'_>) -> Result<Response, Problem> {
+    let asked: AskRequest = parse::body(call.request)?;
     let id = parse::command_id(&call.principal.actor, asked.command_id.as_deref())?;
     let stored = reached(shared, call, asked.intent).await?;
     let ledger = shared.ledger.acting_as(&call.principal.actor);
@@ -297,8 +331,8 @@ fn permitted(applied: &Applied) -> Result<Response, Problem> {
     }
 }
 
-pub(super) async fn settle(shared: &Shared, call: &Call) -> Result<Response, Problem> {
-    let asked: SettleRequest = parse::body(&call.request)?;
+pub(super) async fn settle(shared: &Shared, call: &Call<'_>) -> Result<Response, Problem> {
+    let asked: SettleRequest = parse::body(call.request)?;
     let id = parse::command_id(&call.principal.actor, asked.command_id.as_deref())?;
     let (number, fence, generation) = (asked.intent, asked.fence, asked.generation);
     let report = report(asked)?;
@@ -315,7 +349,16 @@ pub(super) async fn settle(shared: &Shared, call: &Call) -> Result<Response, Pro
     }
 }
 
+fn check_spans(spans: &[Option<u64>]) -> Result<(), Problem> {
+    match spans.iter().flatten().any(|span| *span > SPAN_MS_MAX) {
+        true => Err(Problem::bad_request("a span is longer than a hundred years", "Milliseconds are meant.")),
+        false => Ok(()),
+    }
+}
+
 fn report(asked: SettleRequest) -> Result<Report, Problem> {
+    check_spans(&[asked.retry_after_ms, asked.replay_for_ms])?;
+    parse::check_lengths(asked.external_id.as_deref(), asked.reason.as_deref())?;
     let span = Duration::from_millis;
     let answer = || {
         let mut answer = json_answer(asked.answer.as_deref());

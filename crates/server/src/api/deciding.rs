@@ -1,9 +1,9 @@
-//! What people decide.
+//! What people decide. Each decision says what it is about; the same one sent again is no second one (S12).
 
 use std::sync::Arc;
 
 use hyper::StatusCode;
-use twicesafe_ledger::{ANSWER_BYTES_MAX, Fence, Name, Noted, Refusal, Resolution, Stored};
+use twicesafe_ledger::{ANSWER_BYTES_MAX, By, Fence, Name, Noted, Resolution, Stored};
 
 use super::claims::json_answer;
 use super::{Call, facts, parse};
@@ -11,38 +11,33 @@ use crate::http::{Problem, Response};
 use crate::server::Shared;
 use crate::wire::{DecisionRequest, FindingWord, NotedAnswer, ResolveRequest};
 
-pub(super) async fn approve(shared: &Shared, call: &Call) -> Result<Response, Problem> {
-    let (_, seen) = decision(shared, call).await?;
-    noted(shared, &seen, shared.ledger.approve(&call.principal.actor, &seen).await).await
+pub(super) async fn approve(shared: &Shared, call: &Call<'_>) -> Result<Response, Problem> {
+    let Decision { by, seen, .. } = decision(shared, call).await?;
+    noted(shared, &seen, shared.ledger.approve(by, &seen).await).await
 }
 
-pub(super) async fn reject(shared: &Shared, call: &Call) -> Result<Response, Problem> {
-    let (asked, seen) = decision(shared, call).await?;
-    let reason = asked.reason.as_deref().unwrap_or_default();
-    noted(shared, &seen, shared.ledger.reject(&call.principal.actor, &seen, reason).await).await
+pub(super) async fn reject(shared: &Shared, call: &Call<'_>) -> Result<Response, Problem> {
+    let Decision { by, seen, reason } = decision(shared, call).await?;
+    noted(shared, &seen, shared.ledger.reject(by, &seen, &reason).await).await
 }
 
-pub(super) async fn reset(shared: &Shared, call: &Call) -> Result<Response, Problem> {
-    let (asked, seen) = decision(shared, call).await?;
-    let reason = reason(&asked)?;
-    noted(shared, &seen, shared.ledger.reset(&call.principal.actor, &seen, reason).await).await
+pub(super) async fn reset(shared: &Shared, call: &Call<'_>) -> Result<Response, Problem> {
+    let Decision { by, seen, reason } = decision(shared, call).await?;
+    noted(shared, &seen, shared.ledger.reset(by, &seen, needed(&reason)?).await).await
 }
 
-pub(super) async fn forget(shared: &Shared, call: &Call) -> Result<Response, Problem> {
-    let (asked, seen) = decision(shared, call).await?;
-    let reason = reason(&asked)?;
-    noted(shared, &seen, shared.ledger.forget(&call.principal.actor, &seen, reason).await).await
+pub(super) async fn forget(shared: &Shared, call: &Call<'_>) -> Result<Response, Problem> {
+    let Decision { by, seen, reason } = decision(shared, call).await?;
+    noted(shared, &seen, shared.ledger.forget(by, &seen, needed(&reason)?).await).await
 }
 
-pub(super) async fn resolve(shared: &Shared, call: &Call) -> Result<Response, Problem> {
-    let asked: ResolveRequest = parse::body(&call.request)?;
-    if asked.reason.trim().is_empty() {
-        return Err(no_reason());
-    }
-    let seen = seen(shared, call, &asked.scope, &asked.key).await?;
-    if asked.fence.is_some_and(|fence| Fence::new(fence) != seen.record.fence) {
-        return Err(Problem::from(Refusal::Moved).with(facts(&seen)));
-    }
+pub(super) async fn resolve(shared: &Shared, call: &Call<'_>) -> Result<Response, Problem> {
+    let asked: ResolveRequest = parse::body(call.request)?;
+    let reason = needed(&asked.reason)?;
+    parse::check_lengths(asked.external_id.as_deref(), Some(reason))?;
+    let by = by(call, asked.command_id.as_deref())?;
+    let mut seen = (*seen(shared, call, &asked.scope, &asked.key).await?).clone();
+    seen.record.fence = Fence::new(asked.fence);
     let resolution = match asked.finding {
         FindingWord::Happened => {
             let answer = json_answer(asked.answer.as_deref()).limited(ANSWER_BYTES_MAX);
@@ -54,35 +49,45 @@ pub(super) async fn resolve(shared: &Shared, call: &Call) -> Result<Response, Pr
         FindingWord::DidNotHappen => Resolution::DidNotHappen,
         FindingWord::GiveUp => Resolution::GiveUp,
     };
-    let result = shared.ledger.resolve(&call.principal.actor, &seen, resolution, &asked.reason).await;
+    let result = shared.ledger.resolve(by, &seen, resolution, reason).await;
     noted(shared, &seen, result).await
 }
 
-/// A decision and what it is about, as it stands now.
-async fn decision(shared: &Shared, call: &Call) -> Result<(DecisionRequest, Arc<Stored>), Problem> {
-    let asked: DecisionRequest = parse::body(&call.request)?;
-    let seen = seen(shared, call, &asked.scope, &asked.key).await?;
-    if asked.generation.is_some_and(|generation| generation != seen.record.generation) {
-        return Err(Problem::from(Refusal::Moved).with(facts(&seen)));
-    }
-    Ok((asked, seen))
+struct Decision {
+    by: By,
+    /// As the person says to have seen it.
+    seen: Stored,
+    reason: String,
 }
 
-async fn seen(shared: &Shared, call: &Call, scope: &str, key: &str) -> Result<Arc<Stored>, Problem> {
+async fn decision(shared: &Shared, call: &Call<'_>) -> Result<Decision, Problem> {
+    let asked: DecisionRequest = parse::body(call.request)?;
+    parse::check_lengths(None, asked.reason.as_deref())?;
+    let by = by(call, asked.command_id.as_deref())?;
+    let mut seen = (*seen(shared, call, &asked.scope, &asked.key).await?).clone();
+    seen.record.generation = asked.generation;
+    Ok(Decision { by, seen, reason: asked.reason.unwrap_or_default() })
+}
+
+fn by(call: &Call<'_>, command_id: Option<&str>) -> Result<By, Problem> {
+    let who = call.principal.actor.clone();
+    Ok(By { id: parse::command_id(&who, command_id)?, who })
+}
+
+async fn seen(shared: &Shared, call: &Call<'_>, scope: &str, key: &str) -> Result<Arc<Stored>, Problem> {
     let name = Name::new(scope, key)?;
-    call.principal.demand_scope(name.scope.as_str())?;
+    call.principal.demand_to_change(name.scope.as_str())?;
     Ok(shared.ledger.existing(&name).await?)
 }
 
-fn reason(asked: &DecisionRequest) -> Result<&str, Problem> {
-    asked.reason.as_deref().map(str::trim).filter(|reason| !reason.is_empty()).ok_or_else(no_reason)
-}
-
-fn no_reason() -> Problem {
-    Problem::bad_request(
-        "there is no reason",
-        "Add `reason`: some words for those who read the journal later.",
-    )
+fn needed(reason: &str) -> Result<&str, Problem> {
+    match reason.trim() {
+        "" => Err(Problem::bad_request(
+            "there is no reason",
+            "Add `reason`: some words for those who read the journal later.",
+        )),
+        reason => Ok(reason),
+    }
 }
 
 async fn noted(
@@ -90,12 +95,10 @@ async fn noted(
     seen: &Stored,
     result: Result<Noted, twicesafe_ledger::Error>,
 ) -> Result<Response, Problem> {
+    let now = shared.ledger.store().find_id(seen.id).await?;
+    let stored = now.as_ref().unwrap_or(seen);
     match result {
-        Ok(noted) => {
-            let now = shared.ledger.store().find_id(seen.id).await?;
-            let stored = now.as_ref().unwrap_or(seen);
-            Ok(Response::json(StatusCode::OK, &NotedAnswer::of(stored, noted.changed)))
-        }
-        Err(error) => Err(Problem::from(error).with(facts(seen))),
+        Ok(noted) => Ok(Response::json(StatusCode::OK, &NotedAnswer::of(stored, noted.changed))),
+        Err(error) => Err(Problem::from(error).with(facts(stored))),
     }
 }

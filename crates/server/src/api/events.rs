@@ -13,6 +13,7 @@ use twicesafe_ledger::{Code, Stored};
 
 use super::Call;
 use super::parse::Parameters;
+use crate::access::Principal;
 use crate::http::{Body, Problem, Response};
 use crate::server::Shared;
 use crate::wire::IntentView;
@@ -21,6 +22,8 @@ use crate::wire::IntentView;
 const LISTENERS_MAX: usize = 100;
 /// How often a silent stream says that it is alive.
 const ALIVE_EVERY: Duration = Duration::from_secs(15);
+/// How often it is looked whether who listens still may.
+const RENEWED_EVERY: Duration = Duration::from_secs(2);
 
 /// How many listen.
 #[derive(Default)]
@@ -42,8 +45,8 @@ impl Drop for Place {
     }
 }
 
-pub(super) fn listen(shared: &Shared, call: &Call) -> Result<Response, Problem> {
-    let asked = Parameters::of(&call.request, &["scope"])?;
+pub(super) fn listen(shared: &Arc<Shared>, call: &Call<'_>) -> Result<Response, Problem> {
+    let asked = Parameters::of(call.request, &["scope"])?;
     let wanted = asked.optional("scope").map(|scope| scope.trim_end_matches('/').to_owned());
     let Some(place) = shared.listeners.place() else {
         return Err(Problem::new(
@@ -53,10 +56,10 @@ pub(super) fn listen(shared: &Shared, call: &Call) -> Result<Response, Problem> 
         )
         .retry_after(ALIVE_EVERY));
     };
-    let (events, body) = Body::events();
-    let (mut changes, principal, mut drain) =
-        (shared.ledger.changes(), call.principal.clone(), call.request.drain.clone());
-    let wants = move |stored: &Stored| {
+    let (events, body) = Body::events(place);
+    let (shared, mut principal) = (shared.clone(), call.principal.clone());
+    let (mut changes, mut drain) = (shared.ledger.changes(), call.request.drain.clone());
+    let is_wanted = move |principal: &Principal, stored: &Stored| {
         let scope = stored.record.name.as_ref().map_or("", |name| name.scope.as_str());
         let within = |wanted: &String| {
             scope == wanted || scope.strip_prefix(wanted.as_str()).is_some_and(|rest| rest.starts_with('/'))
@@ -64,16 +67,27 @@ pub(super) fn listen(shared: &Shared, call: &Call) -> Result<Response, Problem> 
         (principal.reaches_everything() || principal.reaches(scope)) && wanted.as_ref().is_none_or(within)
     };
     tokio::spawn(async move {
-        let _place = place;
+        let mut alive = tokio::time::interval(ALIVE_EVERY);
+        let mut renewal = tokio::time::interval(RENEWED_EVERY);
         loop {
             let event = tokio::select! {
                 change = changes.recv() => match change {
-                    Ok(stored) if wants(&stored) => event("intent", &stored),
+                    Ok(stored) if is_wanted(&principal, &stored) => event("intent", &stored),
                     Ok(_) => continue,
-                    Err(RecvError::Lagged(missed)) => format!("event: missed\ndata: {{\"events\":{missed}}}\n\n"),
+                    Err(RecvError::Lagged(missed)) => {
+                        format!("event: missed\ndata: {{\"events\":{missed}}}\n\n")
+                    }
                     Err(RecvError::Closed) => return,
                 },
-                () = tokio::time::sleep(ALIVE_EVERY) => ": alive\n\n".to_owned(),
+                // A token that was revoked hears no more, nor does one hear of a tenant that is new.
+                _ = renewal.tick() => match shared.access.renewed(&principal).await {
+                    Ok(Some(renewed)) => {
+                        principal = renewed;
+                        continue;
+                    }
+                    _ => return,
+                },
+                _ = alive.tick() => ": alive\n\n".to_owned(),
                 () = drain.begun() => return,
                 () = events.closed() => return,
             };

@@ -20,15 +20,15 @@ const PAGES_READ_MAX: usize = 20;
 /// How far back figures go unless somebody says otherwise.
 const STATS_DEFAULT: std::time::Duration = std::time::Duration::from_secs(30 * 24 * 3600);
 
-pub(super) async fn intents(shared: &Shared, call: &Call) -> Result<Response, Problem> {
+pub(super) async fn intents(shared: &Shared, call: &Call<'_>) -> Result<Response, Problem> {
     let known =
         ["scope", "status", "work", "containing", "created_from", "created_before", "limit", "cursor"];
-    let asked = Parameters::of(&call.request, &known)?;
+    let asked = Parameters::of(call.request, &known)?;
     let words = Status::ALL.map(Status::as_str).join(", ");
     let filter = Filter {
         scope: asked.optional("scope").map(str::to_owned),
         status: asked.read("status", &format!("One of: {words}."), Status::from_word)?,
-        work: asked.optional("work").map(str::to_owned),
+        work: asked.optional("work").map(|work| call.principal.own_name(work)).transpose()?,
         containing: asked.optional("containing").map(str::to_owned),
         created_from: asked.time("created_from")?,
         created_before: asked.time("created_before")?,
@@ -36,15 +36,15 @@ pub(super) async fn intents(shared: &Shared, call: &Call) -> Result<Response, Pr
     page(shared, call, &asked, &filter).await
 }
 
-pub(super) async fn waiting(shared: &Shared, call: &Call, status: Status) -> Result<Response, Problem> {
-    let asked = Parameters::of(&call.request, &["scope", "limit", "cursor"])?;
+pub(super) async fn waiting(shared: &Shared, call: &Call<'_>, status: Status) -> Result<Response, Problem> {
+    let asked = Parameters::of(call.request, &["scope", "limit", "cursor"])?;
     let scope = asked.optional("scope").map(str::to_owned);
     page(shared, call, &asked, &Filter { scope, status: Some(status), ..Filter::default() }).await
 }
 
 async fn page(
     shared: &Shared,
-    call: &Call,
+    call: &Call<'_>,
     asked: &Parameters,
     filter: &Filter,
 ) -> Result<Response, Problem> {
@@ -72,8 +72,8 @@ fn reaches(principal: &Principal, stored: &Stored) -> bool {
     principal.reaches_everything() || principal.reaches(scope)
 }
 
-pub(super) async fn intent(shared: &Shared, call: &Call) -> Result<Response, Problem> {
-    let asked = Parameters::of(&call.request, &["scope", "key"])?;
+pub(super) async fn intent(shared: &Shared, call: &Call<'_>) -> Result<Response, Problem> {
+    let asked = Parameters::of(call.request, &["scope", "key"])?;
     let name = Name::new(asked.required("scope")?, asked.required("key")?)?;
     call.principal.demand_scope(name.scope.as_str())?;
     let dossier = shared.ledger.dossier(&name).await?.ok_or(Refusal::NoSuchIntent)?;
@@ -95,17 +95,15 @@ pub(super) async fn intent(shared: &Shared, call: &Call) -> Result<Response, Pro
     Ok(Response::json(StatusCode::OK, &shown))
 }
 
-pub(super) async fn work(shared: &Shared, call: &Call) -> Result<Response, Problem> {
-    let asked = Parameters::of(&call.request, &["id"])?;
-    let steps = shared.ledger.store().work(asked.required("id")?).await?;
-    let intents =
-        steps.iter().filter(|stored| reaches(&call.principal, stored)).map(IntentView::of).collect();
-    Ok(Response::json(StatusCode::OK, &PageView { intents, next: None }))
+pub(super) async fn work(shared: &Shared, call: &Call<'_>) -> Result<Response, Problem> {
+    let asked = Parameters::of(call.request, &["id", "limit", "cursor"])?;
+    let work = call.principal.own_name(asked.required("id")?)?;
+    page(shared, call, &asked, &Filter { work: Some(work), ..Filter::default() }).await
 }
 
-pub(super) async fn stats(shared: &Shared, call: &Call) -> Result<Response, Problem> {
+pub(super) async fn stats(shared: &Shared, call: &Call<'_>) -> Result<Response, Problem> {
     call.principal.demand_operator()?;
-    let asked = Parameters::of(&call.request, &["since", "until"])?;
+    let asked = Parameters::of(call.request, &["since", "until"])?;
     let store = shared.ledger.store();
     let until = match asked.time("until")? {
         Some(until) => until,

@@ -8,22 +8,26 @@ mod looking;
 mod openapi;
 mod parse;
 
+use std::sync::Arc;
+
 use hyper::header::{ALLOW, HeaderValue};
 use hyper::{Method, StatusCode};
 use serde_json::{Map, Value, json};
 use twicesafe_ledger::{Code, Stored};
 
+pub(crate) use claims::SHOWN_BYTES_MAX;
 pub(crate) use events::Listeners;
 pub(crate) use openapi::document;
 
 use crate::access::{Principal, Right};
+use crate::http::request::{BODY_BYTES_MAX, SMALL_BODY_BYTES_MAX};
 use crate::http::{Problem, Request, Response};
 use crate::server::Shared;
 use crate::wire;
 
 /// A request and who sent it.
-pub(crate) struct Call {
-    pub(crate) request: Request,
+pub(crate) struct Call<'a> {
+    pub(crate) request: &'a mut Request,
     pub(crate) principal: Principal,
 }
 
@@ -46,6 +50,16 @@ pub(crate) enum Operation {
     Forget,
     Stats,
     Events,
+}
+
+impl Operation {
+    /// Only answers and what is asked for can be large.
+    fn body_bytes_max(self) -> usize {
+        match self {
+            Self::Claim | Self::Settle | Self::Resolve => BODY_BYTES_MAX,
+            _ => SMALL_BODY_BYTES_MAX,
+        }
+    }
 }
 
 /// One line of the table.
@@ -74,7 +88,7 @@ routes! {
     POST "/v1/ask" Ask Some(Right::Act), "Asks for leave to look up whether an intent in doubt happened."
     GET "/v1/intents" Intents None, "Lists intents, newest first."
     GET "/v1/intent" Intent None, "Shows everything about one intent, with its journal."
-    GET "/v1/work" Work None, "Shows the steps of a unit of work."
+    GET "/v1/work" Work None, "Lists the steps of a unit of work, newest first."
     GET "/v1/approvals" Approvals None, "Lists what waits for a person's yes."
     GET "/v1/review" Review None, "Lists what may or may not have happened and waits for a person's finding."
     POST "/v1/approve" Approve Some(Right::Approve), "Says yes to an intent that is held."
@@ -121,12 +135,12 @@ pub(crate) fn with_allow(mut response: Response, allowed: &str) -> Response {
 }
 
 /// Does what was asked for.
-pub(crate) async fn answer(shared: &Shared, route: &Route, call: Call) -> Result<Response, Problem> {
+pub(crate) async fn answer(shared: &Arc<Shared>, route: &Route, call: Call<'_>) -> Result<Response, Problem> {
     if let Some(right) = route.right {
         call.principal.demand(right)?;
     }
+    call.request.read_body(route.operation.body_bytes_max()).await?;
     match route.operation {
-        // By value: who waits for long holds on to as little as possible.
         Operation::Claim => claims::claim(shared, call).await,
         Operation::Renew => claims::renew(shared, &call).await,
         Operation::Ask => claims::ask(shared, &call).await,

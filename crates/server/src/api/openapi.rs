@@ -173,7 +173,11 @@ fn parameters(operation: Operation) -> Vec<Value> {
             parameter("scope", "The intent's scope.", true, name()),
             parameter("key", "Its key.", true, name()),
         ],
-        Operation::Work => vec![parameter("id", "The unit of work.", true, name())],
+        Operation::Work => {
+            let mut all = vec![parameter("id", "The unit of work.", true, name())];
+            all.extend(paging());
+            all
+        }
         Operation::Stats => vec![
             parameter("since", "From the hour of that time on; otherwise for 30 days.", false, time()),
             parameter("until", "Up to the hour of that time, which counts in full.", false, time()),

@@ -32,9 +32,16 @@ pub(super) fn body<T: DeserializeOwned>(request: &Request) -> Result<T, Problem>
     })
 }
 
+/// Longest message that is passed on; ours are shorter, unless a caller's own words are in it.
+const MESSAGE_BYTES_MAX: usize = 2000;
+
 /// What serde says, without the values it quotes.
 fn told(message: &str) -> String {
     let message = message.split(" at line ").next().unwrap_or(message);
+    // A name of megabytes is neither repeated nor compared with others.
+    if message.len() > MESSAGE_BYTES_MAX {
+        return "a name or a value is far too long".to_owned();
+    }
     if message.starts_with("unknown field")
         || message.starts_with("missing field")
         || message.starts_with("duplicate field")
@@ -102,11 +109,27 @@ impl Parameters {
     }
 }
 
+/// What the contract says of these lengths.
+pub(super) fn check_lengths(external_id: Option<&str>, reason: Option<&str>) -> Result<(), Problem> {
+    let too_long =
+        |text: Option<&str>, chars_max: usize| text.is_some_and(|text| text.chars().count() > chars_max);
+    if too_long(external_id, 255) {
+        return Err(Problem::bad_request(
+            "`external_id` is longer than 255 characters",
+            "Send what identifies it.",
+        ));
+    }
+    if too_long(reason, 1000) {
+        return Err(Problem::bad_request("`reason` is longer than 1000 characters", "Say it shorter."));
+    }
+    Ok(())
+}
+
 /// The id of a command: the caller's own, which two callers may both have thought of, or a fresh one.
 pub(super) fn command_id(actor: &Actor, given: Option<&str>) -> Result<CommandId, Problem> {
     let mut bytes = [0; 16];
     match given {
-        None => getrandom::fill(&mut bytes).expect("a system without randomness cannot run anything safely"),
+        None => return Ok(twicesafe_ledger::new_command_id()),
         Some(text) if text.is_empty() || text.len() > 255 => {
             return Err(Problem::bad_request(
                 "command_id has no bytes, or more than 255",

@@ -6,6 +6,10 @@ use super::{Alert, Configuration};
 use crate::access::{Right, Tokens};
 use crate::http::Tls;
 
+/// Longest name of a person, and shortest secret for links.
+const NAME_BYTES_MAX: usize = 100;
+const LINK_SECRET_BYTES_MIN: usize = 16;
+
 /// Something the operator should know before anybody relies on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Advice {
@@ -70,7 +74,15 @@ fn secret(about: &str, secret: &super::Secret, found: &mut Found) {
 }
 
 fn ledger_address(configuration: &Configuration, found: &mut Found) {
-    match configuration.ledger.as_deref().map(Address::parse) {
+    let address = match configuration.ledger_address() {
+        Ok(address) => address,
+        Err(error) => return found.error("ledger", error.to_string()),
+    };
+    let is_written_out = configuration.ledger.as_ref().is_some_and(super::Secret::is_written_out);
+    if is_written_out && address.as_deref().is_some_and(has_password) {
+        found.warning("ledger", "the password stands in the file itself; use ${ENV} or file:PATH");
+    }
+    match address.as_deref().map(Address::parse) {
         None => found.warning("ledger", "no ledger is named here; --ledger or TWICESAFE_LEDGER must name it"),
         Some(Err(error)) => found.error("ledger", error.to_string()),
         Some(Ok(Address::Memory)) => {
@@ -83,11 +95,20 @@ fn ledger_address(configuration: &Configuration, found: &mut Found) {
     }
 }
 
+fn has_password(address: &str) -> bool {
+    let user =
+        address.split_once("://").and_then(|(_, rest)| rest.rsplit_once('@')).map_or("", |(user, _)| user);
+    user.contains(':') || address.contains("password=")
+}
+
 fn people(configuration: &Configuration, found: &mut Found) {
     for (name, person) in &configuration.people {
         let about = format!("people.{name}");
-        if twicesafe_ledger::Actor::new(&format!("person:{name}")).is_err() {
-            found.error(&about, "this is not a name: at most 200 bytes, no control characters".to_owned());
+        if name.len() > NAME_BYTES_MAX || twicesafe_ledger::Actor::new(&format!("person:{name}")).is_err() {
+            found.error(
+                &about,
+                format!("this is not a name: at most {NAME_BYTES_MAX} bytes, no control characters"),
+            );
         }
         if person.rights.is_empty() {
             found.warning(&about, "no rights: this person is told nothing; give `approve`, `review` or both");
@@ -130,6 +151,9 @@ fn people(configuration: &Configuration, found: &mut Found) {
 fn links(configuration: &Configuration, found: &mut Found) {
     if let Some(value) = &configuration.links.secret {
         secret("links.secret", value, found);
+        if value.reveal().is_ok_and(|text| text.len() < LINK_SECRET_BYTES_MIN) {
+            found.error("links.secret", format!("it must have at least {LINK_SECRET_BYTES_MIN} bytes"));
+        }
     }
     let is_local = configuration.listen.public.ip().is_loopback();
     match &configuration.links.base {
@@ -149,6 +173,12 @@ fn links(configuration: &Configuration, found: &mut Found) {
             found.warning(
                 "links.base",
                 "links in alerts work on this machine only; set links.base to what people can reach",
+            );
+        }
+        None if !configuration.people.is_empty() && configuration.listen.public.ip().is_unspecified() => {
+            found.warning(
+                "links.base",
+                "nobody can follow links to this address; set it to what people can reach",
             );
         }
         None => {}

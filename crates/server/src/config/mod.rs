@@ -29,8 +29,8 @@ pub use span::{Span, parse_span};
 pub struct Configuration {
     /// Where the server listens: `127.0.0.1:4080`, or `public` and `admin` apart.
     pub listen: Listen,
-    /// Where the ledger is: `sqlite:PATH` or `postgres://USER@HOST/DATABASE`.
-    pub ledger: Option<String>,
+    /// Where the ledger is: `sqlite:PATH` or `postgres://USER:${PASSWORD}@HOST/DATABASE`.
+    pub ledger: Option<Secret>,
     /// Certificate and key, where the server itself speaks TLS.
     pub tls: Option<TlsFiles>,
     /// Who is asked and told: name, rights, where to send alerts.
@@ -67,7 +67,7 @@ pub struct LinkRules {
     pub base: Option<String>,
     /// Signs the links. Otherwise a key derived from the ledger does, so that all servers of a ledger agree.
     pub secret: Option<Secret>,
-    /// How long a link is good at most; 24h unless said otherwise.
+    /// How long a link is good at most; otherwise as long as the approval waits.
     pub expire: Option<Span>,
 }
 
@@ -131,6 +131,13 @@ pub enum Logs {
     Text,
     /// One JSON object a line.
     Json,
+}
+
+impl Configuration {
+    /// The ledger's address, if it is named here.
+    pub fn ledger_address(&self) -> Result<Option<String>, crate::ServerError> {
+        self.ledger.as_ref().map(Secret::reveal).transpose()
+    }
 }
 
 /// The JSON Schema of the configuration.

@@ -14,7 +14,11 @@ const EVENTS_WAITING_MAX: usize = 256;
 /// The body of an answer.
 pub(crate) enum Body {
     Whole(Option<Bytes>),
-    Events(mpsc::Receiver<Bytes>),
+    /// With whatever must last as long as somebody listens.
+    Events {
+        events: mpsc::Receiver<Bytes>,
+        _kept: Box<dyn std::any::Any + Send>,
+    },
 }
 
 impl Body {
@@ -23,9 +27,9 @@ impl Body {
     }
 
     /// A stream of events, and where to put them. It ends when the sender goes.
-    pub(crate) fn events() -> (mpsc::Sender<Bytes>, Self) {
+    pub(crate) fn events(kept: impl std::any::Any + Send) -> (mpsc::Sender<Bytes>, Self) {
         let (sender, receiver) = mpsc::channel(EVENTS_WAITING_MAX);
-        (sender, Self::Events(receiver))
+        (sender, Self::Events { events: receiver, _kept: Box::new(kept) })
     }
 }
 
@@ -39,7 +43,7 @@ impl hyper::body::Body for Body {
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         match &mut *self {
             Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Self::Events(events) => {
+            Self::Events { events, .. } => {
                 events.poll_recv(context).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
             }
         }
@@ -52,7 +56,7 @@ impl hyper::body::Body for Body {
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
-            Self::Events(_) => SizeHint::default(),
+            Self::Events { .. } => SizeHint::default(),
         }
     }
 }

@@ -13,6 +13,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 
+use super::request::Room;
+use super::stall::Stalling;
 use super::{Body, Request, Response, Tls};
 
 /// Most connections at a time; who comes beyond that waits to be accepted.
@@ -29,9 +31,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Something that answers requests.
 pub(crate) trait Door: Send + Sync + 'static {
-    fn answer(&self, request: Request) -> impl Future<Output = Response> + Send;
-    /// Whatever could not even be read.
-    fn refuse(&self, problem: super::Problem) -> Response;
+    /// Answers; says whether something of the request was left unread.
+    fn answer(&self, request: Request) -> impl Future<Output = (Response, bool)> + Send;
 }
 
 /// Tells when the server begins to stop.
@@ -76,7 +77,7 @@ impl Listener {
     }
 
     /// Accepts until the drain begins, then waits for what is under way.
-    pub(crate) async fn serve<D: Door>(self, door: Arc<D>, drain: Drain) {
+    pub(crate) async fn serve<D: Door>(self, door: Arc<D>, drain: Drain, room: Room) {
         let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         let mut begun = drain.clone();
         loop {
@@ -95,12 +96,12 @@ impl Listener {
             };
             // Answers are small and somebody waits for each.
             let _ = stream.set_nodelay(true);
-            let (door, drain, tls) = (door.clone(), drain.clone(), self.tls.clone());
+            let (door, drain, tls, room) = (door.clone(), drain.clone(), self.tls.clone(), room.clone());
             tokio::spawn(async move {
                 match tls {
-                    None => connection(stream, peer, door, drain).await,
+                    None => connection(stream, peer, door, drain, room).await,
                     Some(tls) => match tokio::time::timeout(HANDSHAKE_TIME_MAX, tls.0.accept(stream)).await {
-                        Ok(Ok(stream)) => connection(stream, peer, door, drain).await,
+                        Ok(Ok(stream)) => connection(stream, peer, door, drain, room).await,
                         Ok(Err(error)) => tracing::debug!("a TLS handshake failed: {error}"),
                         Err(_) => tracing::debug!("a TLS handshake took too long"),
                     },
@@ -114,26 +115,22 @@ impl Listener {
     }
 }
 
-async fn connection<S, D>(stream: S, peer: SocketAddr, door: Arc<D>, mut drain: Drain)
+async fn connection<S, D>(stream: S, peer: SocketAddr, door: Arc<D>, mut drain: Drain, room: Room)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     D: Door,
 {
     let of_requests = drain.clone();
     let service = service_fn(move |request: hyper::Request<Incoming>| {
-        let (door, drain) = (door.clone(), of_requests.clone());
+        let (door, drain, room) = (door.clone(), of_requests.clone(), room.clone());
         async move {
-            let response = match Request::read(request, peer, drain).await {
-                Ok(request) => door.answer(request).await,
-                Err(problem) => {
-                    let mut response = door.refuse(problem);
-                    // What is left of its body is not worth reading.
-                    response
-                        .headers
-                        .insert(hyper::header::CONNECTION, hyper::header::HeaderValue::from_static("close"));
-                    response
-                }
-            };
+            let (mut response, is_unread) = door.answer(Request::new(request, peer, drain, room)).await;
+            if is_unread {
+                // Who was refused early need not be listened to.
+                response
+                    .headers
+                    .insert(hyper::header::CONNECTION, hyper::header::HeaderValue::from_static("close"));
+            }
             Ok::<hyper::Response<Body>, Infallible>(response.into_hyper())
         }
     });
@@ -144,7 +141,7 @@ where
         .max_buf_size(HEAD_BYTES_MAX)
         .max_headers(HEADERS_MAX)
         .half_close(false);
-    let connection = builder.serve_connection(TokioIo::new(stream), service);
+    let connection = builder.serve_connection(TokioIo::new(Stalling::new(stream)), service);
     tokio::pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,

@@ -4,6 +4,7 @@ mod body;
 mod listen;
 pub(crate) mod problem;
 pub(crate) mod request;
+mod stall;
 mod tls;
 
 use bytes::Bytes;

@@ -1,13 +1,15 @@
-//! A request, read whole before anything is done about it.
+//! A request: its head at once, its body when it is clear who sends it and what for.
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::{HeaderMap, Method, Uri};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use twicesafe_ledger::Code;
 
 use super::Problem;
@@ -15,39 +17,97 @@ use super::listen::Drain;
 
 /// Longest body of a request: an answer of the largest size that is kept, and what is around it.
 pub(crate) const BODY_BYTES_MAX: usize = twicesafe_ledger::ANSWER_BYTES_MAX + (64 << 10);
+/// Longest body where nobody has much to say.
+pub(crate) const SMALL_BODY_BYTES_MAX: usize = 64 << 10;
+/// Bodies up to this cost nobody anything worth counting.
+const UNCOUNTED_BYTES_MAX: usize = 4 << 10;
+/// All larger bodies together; beyond that callers are told to come back.
+const ALL_BODIES_BYTES_MAX: usize = 256 << 20;
 /// How long a body may take to arrive.
 const BODY_TIME_MAX: Duration = Duration::from_secs(30);
 /// Room made at once for a body that says how long it is; what says so and does not come costs no more than this.
 const BODY_ROOM: usize = 64 << 10;
+/// When to come back if there is no room for a body.
+const ROOM_RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// Room for the bodies of all requests together.
+#[derive(Clone)]
+pub(crate) struct Room(Arc<Semaphore>);
+
+impl Default for Room {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(ALL_BODIES_BYTES_MAX)))
+    }
+}
 
 /// A request.
 pub(crate) struct Request {
     pub(crate) method: Method,
     pub(crate) uri: Uri,
     pub(crate) headers: HeaderMap,
+    /// Empty until it is read.
     pub(crate) body: Bytes,
     pub(crate) peer: SocketAddr,
     pub(crate) drain: Drain,
+    incoming: Option<Incoming>,
+    room: Room,
+    /// The room its body takes, as long as anything of it is kept.
+    pub(crate) taken: Option<OwnedSemaphorePermit>,
 }
 
 impl Request {
-    pub(super) async fn read(
-        request: hyper::Request<Incoming>,
-        peer: SocketAddr,
-        drain: Drain,
-    ) -> Result<Self, Problem> {
+    pub(super) fn new(request: hyper::Request<Incoming>, peer: SocketAddr, drain: Drain, room: Room) -> Self {
         let (head, body) = request.into_parts();
-        let body = match hyper::body::Body::is_end_stream(&body) {
-            true => Bytes::new(),
-            false => match tokio::time::timeout(BODY_TIME_MAX, whole(body)).await {
-                Ok(body) => body?,
-                Err(_) => {
-                    let hint = "Send the whole body within 30 seconds.";
-                    return Err(Problem::new(Code::TooSlow, "the body did not arrive in time", hint));
-                }
-            },
-        };
-        Ok(Self { method: head.method, uri: head.uri, headers: head.headers, body, peer, drain })
+        let incoming = Some(body).filter(|body| !hyper::body::Body::is_end_stream(body));
+        Self {
+            method: head.method,
+            uri: head.uri,
+            headers: head.headers,
+            body: Bytes::new(),
+            peer,
+            drain,
+            incoming,
+            room,
+            taken: None,
+        }
+    }
+
+    /// Reads the body, whole.
+    pub(crate) async fn read_body(&mut self, bytes_max: usize) -> Result<(), Problem> {
+        let Some(body) = self.incoming.take() else { return Ok(()) };
+        let announced = usize::try_from(hyper::body::Body::size_hint(&body).lower()).unwrap_or(usize::MAX);
+        if announced > bytes_max {
+            return Err(too_large(bytes_max));
+        }
+        // One that does not say how long it is may become as long as it may.
+        let is_exact = hyper::body::Body::size_hint(&body).exact().is_some();
+        let room = if is_exact { announced } else { bytes_max };
+        if room > UNCOUNTED_BYTES_MAX {
+            let room = u32::try_from(room).unwrap_or(u32::MAX);
+            self.taken = Some(self.room.0.clone().try_acquire_many_owned(room).map_err(|_| {
+                Problem::new(
+                    Code::Overloaded,
+                    "too many large requests are under way",
+                    "Come back in a moment.",
+                )
+                .retry_after(ROOM_RETRY_AFTER)
+            })?);
+        }
+        match tokio::time::timeout(BODY_TIME_MAX, whole(body, announced, bytes_max)).await {
+            Ok(body) => {
+                self.body = body?;
+                Ok(())
+            }
+            Err(_) => {
+                let hint = "Send the whole body within 30 seconds.";
+                Err(Problem::new(Code::TooSlow, "the body did not arrive in time", hint))
+            }
+        }
+    }
+
+    /// Whether there is a body that nobody has read to its end.
+    pub(crate) fn is_unread(&self) -> bool {
+        self.incoming.is_some()
     }
 
     pub(crate) fn path(&self) -> &str {
@@ -103,15 +163,12 @@ fn percent_decoded(text: &str) -> Cow<'_, str> {
     String::from_utf8_lossy(&bytes).into_owned().into()
 }
 
-async fn whole(mut body: Incoming) -> Result<Bytes, Problem> {
-    let too_large = || {
-        let message = format!("the body has more than {BODY_BYTES_MAX} bytes");
-        Problem::new(Code::InputTooLarge, message, "Send less; of a large answer, send what identifies it.")
-    };
-    let announced = hyper::body::Body::size_hint(&body).lower();
-    if announced > BODY_BYTES_MAX as u64 {
-        return Err(too_large());
-    }
+fn too_large(bytes_max: usize) -> Problem {
+    let message = format!("the body has more than {bytes_max} bytes");
+    Problem::new(Code::InputTooLarge, message, "Send less; of a large answer, send what identifies it.")
+}
+
+async fn whole(mut body: Incoming, announced: usize, bytes_max: usize) -> Result<Bytes, Problem> {
     let mut first: Option<Bytes> = None;
     let mut all = BytesMut::new();
     while let Some(frame) = body.frame().await {
@@ -123,14 +180,14 @@ async fn whole(mut body: Incoming) -> Result<Bytes, Problem> {
             (None, true) => first = Some(data),
             (before, _) => {
                 if let Some(before) = before.take_if(|_| all.is_empty()) {
-                    all.reserve(usize::try_from(announced).unwrap_or(BODY_ROOM).min(BODY_ROOM));
+                    all.reserve(announced.min(BODY_ROOM));
                     all.extend_from_slice(&before);
                 }
                 all.extend_from_slice(&data);
             }
         }
-        if first.as_ref().map_or(all.len(), Bytes::len) > BODY_BYTES_MAX {
-            return Err(too_large());
+        if first.as_ref().map_or(all.len(), Bytes::len) > bytes_max {
+            return Err(too_large(bytes_max));
         }
     }
     Ok(first.unwrap_or_else(|| all.freeze()))

@@ -7,39 +7,34 @@ use twicesafe_ledger::{Actor, Dossier, Error, Noted, Refusal, Status, Stored};
 
 use super::{escaped, page};
 use crate::access::{LinkProblem, Right, Seen};
+use crate::api::SHOWN_BYTES_MAX;
+use crate::config::Person;
+use crate::http::request::SMALL_BODY_BYTES_MAX;
 use crate::http::{Problem, Request, Response, request};
 use crate::server::Shared;
 use crate::wire::time;
 
 /// What the address of such a page begins with.
 pub(crate) const PREFIX: &str = "/approve/";
-/// Most of a stored request that is shown; whoever approves more than that has not read it.
-const SHOWN_BYTES_MAX: usize = 256 << 10;
 
 /// Answers GET and POST of a link.
-pub(crate) async fn answer(shared: &Shared, asked: &Request) -> Result<Response, Problem> {
+pub(crate) async fn answer(shared: &Shared, asked: &mut Request) -> Result<Response, Problem> {
     let text = asked.path().strip_prefix(PREFIX).unwrap_or_default();
     let store = shared.ledger.store();
     let seen = match shared.links().read(text, store.now().await?) {
         Ok(seen) => seen,
         Err(problem) => return Ok(not_taken(problem)),
     };
-    let may = shared
-        .configuration()
-        .people
-        .get(&seen.person)
-        .is_some_and(|person| person.rights.contains(&Right::Approve));
-    if !may {
-        return Ok(told(
-            StatusCode::FORBIDDEN,
-            "Not allowed",
-            &format!("{} may not approve any more.", seen.person),
-        ));
-    }
     let Some(stored) = store.find_id(seen.intent()).await? else {
         return Ok(told(StatusCode::GONE, "Gone", "There is no such intent any more."));
     };
     let name = stored.record.name.clone();
+    let scope = name.as_ref().map_or("", |name| name.scope.as_str());
+    let may = |person: &Person| person.rights.contains(&Right::Approve) && person.cares_for(scope);
+    if !shared.configuration().people.get(&seen.person).is_some_and(may) {
+        let words = format!("{} may not approve this any more.", seen.person);
+        return Ok(told(StatusCode::FORBIDDEN, "Not allowed", &words));
+    }
     let stored = match &name {
         // Whoever meets what time has decided, decides it (S24).
         Some(name) => shared.ledger.look(name).await?.map_or(stored, |stored| (*stored).clone()),
@@ -61,7 +56,10 @@ pub(crate) async fn answer(shared: &Shared, asked: &Request) -> Result<Response,
             },
             None => Ok(told(StatusCode::GONE, "Forgotten", "This intent was forgotten.")),
         },
-        Method::POST => decide(shared, asked, &stored, &who).await,
+        Method::POST => {
+            asked.read_body(SMALL_BODY_BYTES_MAX).await?;
+            decide(shared, asked, &stored, &who).await
+        }
         _ => Err(crate::api::wrong_method("GET, POST")),
     }
 }
@@ -151,24 +149,29 @@ fn shown(dossier: &Dossier, seen: &Seen) -> Response {
     }
     fact("You are", &seen.person);
     html.push_str("</dl>");
-    match &dossier.request {
+    let is_whole = match &dossier.request {
         Some(request) => {
             let text = String::from_utf8_lossy(&request[..request.len().min(SHOWN_BYTES_MAX)]);
-            let cut = if request.len() > SHOWN_BYTES_MAX {
-                "<p class=note>Cut here; there is more.</p>"
-            } else {
-                ""
-            };
-            let _ = write!(html, "<p>What would be sent:</p><pre>{}</pre>{cut}", escaped(&text));
+            let _ = write!(html, "<p>What would be sent:</p><pre>{}</pre>", escaped(&text));
+            request.len() <= SHOWN_BYTES_MAX
         }
-        None => html.push_str("<p class=note>What would be sent was not given to be shown.</p>"),
-    }
+        None => false,
+    };
     match record.status {
-        Status::Held => html.push_str(
-            "<form method=post><button class=yes name=decision value=yes>Yes, send it</button></form>\
-             <form method=post><input name=reason maxlength=1000 placeholder=\"Why not?\" aria-label=\"Why not\">\
-             <button name=decision value=no>No</button></form>",
-        ),
+        Status::Held => {
+            html.push_str(match is_whole {
+                true => "<form method=post><button class=yes name=decision value=yes>Yes, send it</button></form>",
+                // Nobody should say yes to what they have not seen.
+                false => {
+                    "<p class=note>Not all of what would be sent can be shown here. To say yes, look at it elsewhere, then \
+                     use <code>twicesafe approve</code>.</p>"
+                }
+            });
+            html.push_str(
+                "<form method=post><input name=reason maxlength=1000 placeholder=\"Why not?\" aria-label=\"Why not\">\
+                 <button name=decision value=no>No</button></form>",
+            );
+        }
         status => {
             let _ = write!(html, "<p>It does not wait for anybody any more: it is {status}.</p>");
         }

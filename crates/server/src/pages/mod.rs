@@ -34,8 +34,8 @@ pub(crate) fn page(status: StatusCode, title: &str, content: &str) -> Response {
     headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy));
     headers.insert(X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    // The address of the page is a secret.
-    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    // The address of the page is a secret; but without any, browsers do not say either whose page sends its form.
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static("same-origin"));
     response
 }
 
@@ -63,7 +63,13 @@ pub(crate) fn escaped(text: &str) -> String {
             '"' => html.push_str("&quot;"),
             '\'' => html.push_str("&#39;"),
             // What turns text around could make an amount read otherwise.
-            '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200b}'..='\u{200f}' | '\u{feff}' => {
+            '\u{202a}'..='\u{202e}'
+            | '\u{2066}'..='\u{2069}'
+            | '\u{200b}'..='\u{200f}'
+            | '\u{feff}'
+            | '\u{61c}'
+            | '\u{2060}'..='\u{2064}'
+            | '\u{ad}' => {
                 let _ = write!(html, "\\u{{{:x}}}", u32::from(c));
             }
             c => html.push(c),

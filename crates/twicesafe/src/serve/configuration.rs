@@ -37,7 +37,7 @@ pub(super) async fn run(asked: Config, common: &Common, out: &mut impl Write) ->
     };
     let configuration = config::load(&path)?;
     // Tokens are in the ledger. Where there is none yet there are no tokens either, and it is not made by looking.
-    let ledger = match &configuration.ledger {
+    let ledger = match &configuration.ledger_address()? {
         Some(address) if place::exists(address) => Some(place::open_at(address, &place::whoami()).await?),
         _ => None,
     };

@@ -133,7 +133,7 @@ mod tests {
         for alert in ["", "https://hooks.slack.example/T1", "mailto:ops@example.com", "${HOOK}"] {
             let text = file("sqlite:./x.db", "127.0.0.1:4080", alert);
             let read = twicesafe_server::config::parse(&text).expect("it is valid");
-            assert_eq!(read.ledger.as_deref(), Some("sqlite:./x.db"));
+            assert_eq!(read.ledger_address().expect("no secret").as_deref(), Some("sqlite:./x.db"));
             assert_eq!(read.people.len(), usize::from(!alert.is_empty()));
         }
     }

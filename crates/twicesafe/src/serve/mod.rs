@@ -64,8 +64,8 @@ async fn serve(asked: Serve, common: &Common, out: &mut impl Write) -> Result<()
     if let Some(listen) = asked.listen {
         configuration.listen = listen;
     }
-    let address = place::find_with(common, configuration.ledger.clone())?;
-    configuration.ledger = Some(address.clone());
+    let address = place::find_with(common, configuration.ledger_address()?)?;
+    configuration.ledger = Some(address.as_str().into());
     let ledger = place::open_at(&address, &format!("server@{}", place::hostname())).await?;
     let server = Server::start(ledger, configuration).await?;
     for (address, what) in server.addresses() {
@@ -83,7 +83,7 @@ async fn serve(asked: Serve, common: &Common, out: &mut impl Write) -> Result<()
                 || common.ledger.is_some()
                 || std::env::var_os("TWICESAFE_LEDGER").is_some()
             {
-                configuration.ledger = Some(address.clone());
+                configuration.ledger = Some(address.as_str().into());
             }
             Ok::<_, ServerError>(configuration)
         }

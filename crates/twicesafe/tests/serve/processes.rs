@@ -67,10 +67,9 @@ fn s8_who_waits_at_one_server_hears_of_an_answer_at_another() {
 fn s30_an_approval_given_at_two_servers_at_once_is_given_once() {
     let world = World::postgres();
     let servers = [Serving::start(&world, &[]), Serving::start(&world, &[])].map(Arc::new);
-    let held =
-        json!({ "scope": "a/b", "key": "1", "approval": { "requester_may_approve": true }, "wait_ms": 0 });
+    let held = json!({ "scope": "a/b", "key": "1", "input": 1, "approval": { "requester_may_approve": true }, "wait_ms": 0 });
     assert_eq!(servers[0].post("/v1/claim", &held).unwrap().0, 423);
-    let about = json!({ "scope": "a/b", "key": "1" });
+    let about = json!({ "scope": "a/b", "key": "1", "generation": 1 });
     let pressing: Vec<_> = (0..16)
         .map(|number| {
             let (server, about) = (servers[number % 2].clone(), about.clone());
