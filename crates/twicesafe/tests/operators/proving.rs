@@ -56,10 +56,15 @@ fn s40_a_changed_journal_is_found() {
         "journal-faults",
         |world| {
             let world = world.history();
-            world.tamper("UPDATE journal SET reason = 'nothing to see' WHERE intent = 2 AND number = 2");
-            world.tamper("DELETE FROM journal WHERE intent = 1 AND number = 1");
-            world.tamper("DELETE FROM journal WHERE intent = 4 AND number = 2");
-            world.tamper("UPDATE journal SET event = 'vanished' WHERE intent = 5 AND number = 1");
+            let [first, second, fourth, fifth] = [1, 2, 4, 5].map(nth);
+            world.tamper(&format!(
+                "UPDATE journal SET reason = 'nothing to see' WHERE intent = {second} AND number = 2"
+            ));
+            world.tamper(&format!("DELETE FROM journal WHERE intent = {first} AND number = 1"));
+            world.tamper(&format!("DELETE FROM journal WHERE intent = {fourth} AND number = 2"));
+            world.tamper(&format!(
+                "UPDATE journal SET event = 'vanished' WHERE intent = {fifth} AND number = 1"
+            ));
             world
         },
         &[
@@ -69,6 +74,11 @@ fn s40_a_changed_journal_is_found() {
             &["show", "billing/invoice.send", "order:2"],
         ],
     );
+}
+
+/// The number of the how-manieth intent: numbers grow, but not every number is used.
+fn nth(place: usize) -> String {
+    format!("(SELECT id FROM intent ORDER BY id LIMIT 1 OFFSET {})", place - 1)
 }
 
 /// Seals a ledger, does something to it, and compares.
@@ -109,13 +119,14 @@ fn s40_what_was_purged_in_its_time_is_no_fault() {
 fn s40_what_was_taken_away_is_found_by_the_seal() {
     check_against_seal("seal-taken", |world| {
         // All traces of one intent, and the last row of another with its count: each chain left is whole.
-        world.tamper("DELETE FROM journal WHERE intent = 1");
-        world.tamper("DELETE FROM intent WHERE id = 1");
-        world.tamper("DELETE FROM journal WHERE intent = 2 AND number = 2");
-        world.tamper(
+        let [first, second] = [1, 2].map(nth);
+        world.tamper(&format!("DELETE FROM journal WHERE intent = {second} AND number = 2"));
+        world.tamper(&format!(
             "UPDATE intent SET journal_rows = 1,
-             journal_head = (SELECT hash FROM journal WHERE intent = 2 AND number = 1) WHERE id = 2",
-        );
+             journal_head = (SELECT hash FROM journal WHERE intent = {second} AND number = 1) WHERE id = {second}"
+        ));
+        world.tamper(&format!("DELETE FROM journal WHERE intent = {first}"));
+        world.tamper(&format!("DELETE FROM intent WHERE id = {first}"));
     });
 }
 

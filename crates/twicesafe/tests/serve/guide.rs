@@ -27,7 +27,7 @@ fn the_blocks_of_the_guide_work() {
         let mut script = String::from("set -eu\ntrap 'kill %1' EXIT\n");
         for (number, (language, text)) in blocks().into_iter().enumerate() {
             match language {
-                "sh" => script.push_str(text),
+                "sh" => script.push_str(&format!("{text}\n")),
                 _ => {
                     let file =
                         world.file(&format!("block{number}.{}", if language == "js" { "mjs" } else { "py" }));

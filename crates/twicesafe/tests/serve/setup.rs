@@ -69,7 +69,9 @@ fn what_would_go_wrong_is_said_beforehand() {
         ],
         &["3 things are wrong"],
     );
-    check(&world, &["serve"], 2, &[], &["TS0081", "token create"]);
+    check(&world, &["serve"], 2, &[], &["TS0080", "mail needs a mail server"]);
+    file(&world, "open.yaml", "listen: 0.0.0.0:4080\nledger: sqlite:./l.db\n");
+    check(&world, &["serve", "--config", "open.yaml"], 2, &[], &["TS0081", "token create"]);
     check(&world, &["serve", "--listen", "127.0.0.1:99999"], 2, &[], &["is not an address"]);
     check(&world, &["serve", "--config", "nowhere.yaml"], 2, &[], &["TS0080", "nowhere.yaml"]);
     check(&world, &["config", "schema"], 0, &["\"title\": \"Twicesafe configuration\""], &[]);
