@@ -44,7 +44,8 @@ impl Ledger {
         // Grows, because some waits cannot say for how long: a clock that is not trusted, a lane with a queue.
         let mut pause_min = PAUSE_MIN;
         loop {
-            let applied = self.claim_applied(intent, id, Grant::Permit).await?;
+            // Boxed, so that thousands who wait hold room for waiting and not for claiming.
+            let applied = Box::pin(self.claim_applied(intent, id, Grant::Permit)).await?;
             self.remember(&applied);
             let Verdict::Wait(told) = &applied.verdict else { return Ok(applied) };
             // For a lookup, whoever waits may be the one who can ask.

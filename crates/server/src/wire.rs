@@ -2,6 +2,7 @@
 //! line uses the same.
 
 use schemars::JsonSchema;
+use serde::de::{Deserializer, Error, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use twicesafe_ledger::{
@@ -12,6 +13,59 @@ use twicesafe_ledger::{
 pub fn time(at: Timestamp) -> String {
     jiff::Timestamp::from_millisecond(at.as_millis())
         .map_or_else(|_| "never".to_owned(), |at| format!("{at:.0}"))
+}
+
+/// A whole number. JSON knows only numbers: `2` and `2.0` are the same.
+fn whole<'de, D: Deserializer<'de>, T: TryFrom<i128>>(deserializer: D) -> Result<T, D::Error> {
+    struct Whole;
+    impl Visitor<'_> for Whole {
+        type Value = i128;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("a whole number in range")
+        }
+
+        fn visit_u64<E: Error>(self, number: u64) -> Result<i128, E> {
+            Ok(number.into())
+        }
+
+        fn visit_i64<E: Error>(self, number: i64) -> Result<i128, E> {
+            Ok(number.into())
+        }
+
+        fn visit_f64<E: Error>(self, number: f64) -> Result<i128, E> {
+            // Beyond this, neighbours cannot be told apart.
+            const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
+            match number.fract() == 0.0 && number.abs() <= EXACT_MAX {
+                true => Ok(number as i128),
+                false => Err(E::custom("expected a whole number in range")),
+            }
+        }
+    }
+    let number = deserializer.deserialize_any(Whole)?;
+    T::try_from(number).map_err(|_| D::Error::custom("expected a whole number in range"))
+}
+
+fn whole_or_none<'de, D: Deserializer<'de>, T: TryFrom<i128>>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
+    struct OrNone<T>(std::marker::PhantomData<T>);
+    impl<'de, T: TryFrom<i128>> Visitor<'de> for OrNone<T> {
+        type Value = Option<T>;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("a whole number in range, or nothing")
+        }
+
+        fn visit_none<E: Error>(self) -> Result<Option<T>, E> {
+            Ok(None)
+        }
+
+        fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Option<T>, D::Error> {
+            whole(deserializer).map(Some)
+        }
+    }
+    deserializer.deserialize_option(OrNone(std::marker::PhantomData))
 }
 
 /// Asks for leave to act, or for the first answer.
@@ -41,27 +95,35 @@ pub(crate) struct ClaimRequest {
     pub(crate) recovery: RecoveryClass,
     /// For `native-key`: how long the destination remembers keys; an hour unless said otherwise.
     #[schemars(range(max = 3_153_600_000_000_u64))]
+    #[serde(default, deserialize_with = "whole_or_none")]
     pub(crate) native_key_retention_ms: Option<u64>,
     /// For `lookup`: how long what happened may stay invisible.
     #[schemars(range(max = 3_153_600_000_000_u64))]
+    #[serde(default, deserialize_with = "whole_or_none")]
     pub(crate) lookup_lag_ms: Option<u64>,
     /// For `lookup`: how long to go on asking.
     #[schemars(range(max = 3_153_600_000_000_u64))]
+    #[serde(default, deserialize_with = "whole_or_none")]
     pub(crate) lookup_for_ms: Option<u64>,
     /// How long after it was sent a request can still arrive.
     #[schemars(range(max = 3_153_600_000_000_u64))]
+    #[serde(default, deserialize_with = "whole_or_none")]
     pub(crate) in_flight_max_ms: Option<u64>,
     /// How long a permit is good without a renewal; 60 s unless said otherwise.
     #[schemars(range(min = 2, max = 3_153_600_000_000_u64))]
+    #[serde(default, deserialize_with = "whole_or_none")]
     pub(crate) lease_ms: Option<u64>,
     /// How long renewals can keep one attempt alive.
     #[schemars(range(min = 2, max = 3_153_600_000_000_u64))]
+    #[serde(default, deserialize_with = "whole_or_none")]
     pub(crate) act_max_ms: Option<u64>,
     /// Attempts in one round; 5 unless said otherwise.
     #[schemars(range(min = 1))]
+    #[serde(default, deserialize_with = "whole_or_none")]
     pub(crate) attempts: Option<u32>,
     /// How long the answer is kept after settling; 30 days unless said otherwise.
     #[schemars(range(min = 1, max = 3_153_600_000_000_u64))]
+    #[serde(default, deserialize_with = "whole_or_none")]
     pub(crate) retention_ms: Option<u64>,
     /// A person must say yes first.
     pub(crate) approval: Option<ApprovalRequest>,
@@ -78,6 +140,7 @@ pub(crate) struct ClaimRequest {
     #[schemars(length(min = 1, max = 255))]
     pub(crate) lane: Option<String>,
     /// The entity's version.
+    #[serde(default, deserialize_with = "whole_or_none")]
     pub(crate) version: Option<i64>,
     /// What the version means.
     #[serde(default)]
@@ -87,6 +150,7 @@ pub(crate) struct ClaimRequest {
     pub(crate) on_review: OnReview,
     /// How long to wait for another's answer, a lane or a due time; 25 s unless said otherwise, at most 60 s.
     #[schemars(range(max = 60_000))]
+    #[serde(default, deserialize_with = "whole_or_none")]
     pub(crate) wait_ms: Option<u64>,
 }
 
@@ -111,9 +175,11 @@ pub(crate) enum RecoveryClass {
 pub(crate) struct ApprovalRequest {
     /// Nobody said yes in time: rejected. A day unless said otherwise.
     #[schemars(range(min = 1, max = 3_153_600_000_000_u64))]
+    #[serde(default, deserialize_with = "whole_or_none")]
     pub(crate) expires_after_ms: Option<u64>,
     /// How many different people must say yes.
     #[schemars(range(min = 1))]
+    #[serde(default, deserialize_with = "whole_or_none")]
     pub(crate) people: Option<u8>,
     /// Whether who asked may say yes.
     #[serde(default)]
@@ -158,9 +224,11 @@ pub(crate) enum OnReview {
 #[serde(deny_unknown_fields)]
 pub(crate) struct RenewRequest {
     /// The intent's number.
+    #[serde(deserialize_with = "whole")]
     pub(crate) intent: i64,
     /// The permit's number.
     #[schemars(range(max = 9_223_372_036_854_775_807_u64))]
+    #[serde(deserialize_with = "whole")]
     pub(crate) fence: u64,
     /// Your id for this command.
     #[schemars(length(min = 1, max = 255))]
@@ -172,6 +240,7 @@ pub(crate) struct RenewRequest {
 #[serde(deny_unknown_fields)]
 pub(crate) struct AskRequest {
     /// The intent's number.
+    #[serde(deserialize_with = "whole")]
     pub(crate) intent: i64,
     /// Your id for this command.
     #[schemars(length(min = 1, max = 255))]
@@ -183,11 +252,14 @@ pub(crate) struct AskRequest {
 #[serde(deny_unknown_fields)]
 pub(crate) struct SettleRequest {
     /// The intent's number.
+    #[serde(deserialize_with = "whole")]
     pub(crate) intent: i64,
     /// The permit's number.
     #[schemars(range(max = 9_223_372_036_854_775_807_u64))]
+    #[serde(deserialize_with = "whole")]
     pub(crate) fence: u64,
     /// The permit's generation.
+    #[serde(deserialize_with = "whole")]
     pub(crate) generation: u32,
     /// What came of it.
     pub(crate) outcome: OutcomeWord,
@@ -202,9 +274,11 @@ pub(crate) struct SettleRequest {
     pub(crate) reason: Option<String>,
     /// When the destination asked to be tried again, for `not-sent` and `unknown`.
     #[schemars(range(max = 3_153_600_000_000_u64))]
+    #[serde(default, deserialize_with = "whole_or_none")]
     pub(crate) retry_after_ms: Option<u64>,
     /// How long a refusal is given again to the same input, for `refused`.
     #[schemars(range(max = 3_153_600_000_000_u64))]
+    #[serde(default, deserialize_with = "whole_or_none")]
     pub(crate) replay_for_ms: Option<u64>,
     /// Your id for this command.
     #[schemars(length(min = 1, max = 255))]
@@ -236,12 +310,13 @@ pub(crate) enum OutcomeWord {
 #[serde(deny_unknown_fields)]
 pub(crate) struct DecisionRequest {
     /// The intent's scope.
-    #[schemars(length(min = 1, max = 255))]
+    #[schemars(length(min = 1, max = 255), regex(pattern = r"^[A-Za-z0-9._:@+=-]+(/[A-Za-z0-9._:@+=-]+)*$"))]
     pub(crate) scope: String,
     /// Its key.
-    #[schemars(length(min = 1, max = 255))]
+    #[schemars(length(min = 1, max = 255), regex(pattern = r"^[^\x00-\x1f\x7f-\x9f]+$"))]
     pub(crate) key: String,
     /// The generation you looked at: a decision about an earlier one does not hold for a later one.
+    #[serde(deserialize_with = "whole")]
     pub(crate) generation: u32,
     /// Your id for this decision. The same one sent again with it is no second decision.
     #[schemars(length(min = 1, max = 255))]
@@ -251,20 +326,42 @@ pub(crate) struct DecisionRequest {
     pub(crate) reason: Option<String>,
 }
 
+/// Which intent, and why.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ReasonedRequest {
+    /// The intent's scope.
+    #[schemars(length(min = 1, max = 255), regex(pattern = r"^[A-Za-z0-9._:@+=-]+(/[A-Za-z0-9._:@+=-]+)*$"))]
+    pub(crate) scope: String,
+    /// Its key.
+    #[schemars(length(min = 1, max = 255), regex(pattern = r"^[^\x00-\x1f\x7f-\x9f]+$"))]
+    pub(crate) key: String,
+    /// The generation you looked at: a decision about an earlier one does not hold for a later one.
+    #[serde(deserialize_with = "whole")]
+    pub(crate) generation: u32,
+    /// Your id for this decision. The same one sent again with it is no second decision.
+    #[schemars(length(min = 1, max = 255))]
+    pub(crate) command_id: Option<String>,
+    /// Why, for those who read the journal later.
+    #[schemars(length(min = 1, max = 1000), regex(pattern = r"[^\x00-\x20\x7f-\xa0]"))]
+    pub(crate) reason: String,
+}
+
 /// Says what happened to an intent in review.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ResolveRequest {
     /// The intent's scope.
-    #[schemars(length(min = 1, max = 255))]
+    #[schemars(length(min = 1, max = 255), regex(pattern = r"^[A-Za-z0-9._:@+=-]+(/[A-Za-z0-9._:@+=-]+)*$"))]
     pub(crate) scope: String,
     /// Its key.
-    #[schemars(length(min = 1, max = 255))]
+    #[schemars(length(min = 1, max = 255), regex(pattern = r"^[^\x00-\x1f\x7f-\x9f]+$"))]
     pub(crate) key: String,
     /// What you found.
     pub(crate) finding: FindingWord,
     /// The last permit's number when you looked: a decision about an earlier attempt does not hold for a later one.
     #[schemars(range(max = 9_223_372_036_854_775_807_u64))]
+    #[serde(deserialize_with = "whole")]
     pub(crate) fence: u64,
     /// Your id for this decision. The same one sent again with it is no second decision.
     #[schemars(length(min = 1, max = 255))]
@@ -276,7 +373,7 @@ pub(crate) struct ResolveRequest {
     #[schemars(with = "Option<serde_json::Value>")]
     pub(crate) answer: Option<Box<RawValue>>,
     /// How you know.
-    #[schemars(length(min = 1, max = 1000))]
+    #[schemars(length(min = 1, max = 1000), regex(pattern = r"[^\x00-\x20\x7f-\xa0]"))]
     pub(crate) reason: String,
 }
 
@@ -684,13 +781,18 @@ pub(crate) struct ProblemView {
     /// What to do.
     pub(crate) hint: String,
     /// The intent's number, where one is concerned.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) intent: Option<i64>,
     /// Where it stands.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) intent_status: Option<StatusWord>,
     /// Which attempt of this round.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) attempt: Option<u32>,
     /// Which generation.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) generation: Option<u32>,
     /// When its lease, its approval or the time its answer is kept ends.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) expires_at: Option<String>,
 }

@@ -20,10 +20,6 @@ use clap::{Args, Parser, Subcommand};
 
 use failure::Failure;
 
-/// Many small pieces on many threads: the system's allocator is a sixth of what a replay over HTTP costs.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// Run it twice by accident. Nothing bad happens.
 #[derive(Parser)]
 #[command(name = "twicesafe", version, arg_required_else_help = true)]

@@ -9,7 +9,7 @@ use super::claims::json_answer;
 use super::{Call, facts, parse};
 use crate::http::{Problem, Response};
 use crate::server::Shared;
-use crate::wire::{DecisionRequest, FindingWord, NotedAnswer, ResolveRequest};
+use crate::wire::{DecisionRequest, FindingWord, NotedAnswer, ReasonedRequest, ResolveRequest};
 
 pub(super) async fn approve(shared: &Shared, call: &Call<'_>) -> Result<Response, Problem> {
     let Decision { by, seen, .. } = decision(shared, call).await?;
@@ -22,13 +22,13 @@ pub(super) async fn reject(shared: &Shared, call: &Call<'_>) -> Result<Response,
 }
 
 pub(super) async fn reset(shared: &Shared, call: &Call<'_>) -> Result<Response, Problem> {
-    let Decision { by, seen, reason } = decision(shared, call).await?;
-    noted(shared, &seen, shared.ledger.reset(by, &seen, needed(&reason)?).await).await
+    let Decision { by, seen, reason } = reasoned(shared, call).await?;
+    noted(shared, &seen, shared.ledger.reset(by, &seen, &reason).await).await
 }
 
 pub(super) async fn forget(shared: &Shared, call: &Call<'_>) -> Result<Response, Problem> {
-    let Decision { by, seen, reason } = decision(shared, call).await?;
-    noted(shared, &seen, shared.ledger.forget(by, &seen, needed(&reason)?).await).await
+    let Decision { by, seen, reason } = reasoned(shared, call).await?;
+    noted(shared, &seen, shared.ledger.forget(by, &seen, &reason).await).await
 }
 
 pub(super) async fn resolve(shared: &Shared, call: &Call<'_>) -> Result<Response, Problem> {
@@ -67,6 +67,17 @@ async fn decision(shared: &Shared, call: &Call<'_>) -> Result<Decision, Problem>
     let mut seen = (*seen(shared, call, &asked.scope, &asked.key).await?).clone();
     seen.record.generation = asked.generation;
     Ok(Decision { by, seen, reason: asked.reason.unwrap_or_default() })
+}
+
+/// A decision that must give a reason.
+async fn reasoned(shared: &Shared, call: &Call<'_>) -> Result<Decision, Problem> {
+    let asked: ReasonedRequest = parse::body(call.request)?;
+    let reason = needed(&asked.reason)?.to_owned();
+    parse::check_lengths(None, Some(&reason))?;
+    let by = by(call, asked.command_id.as_deref())?;
+    let mut seen = (*seen(shared, call, &asked.scope, &asked.key).await?).clone();
+    seen.record.generation = asked.generation;
+    Ok(Decision { by, seen, reason })
 }
 
 fn by(call: &Call<'_>, command_id: Option<&str>) -> Result<By, Problem> {

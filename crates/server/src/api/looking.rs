@@ -97,7 +97,11 @@ pub(super) async fn intent(shared: &Shared, call: &Call<'_>) -> Result<Response,
 
 pub(super) async fn work(shared: &Shared, call: &Call<'_>) -> Result<Response, Problem> {
     let asked = Parameters::of(call.request, &["id", "limit", "cursor"])?;
-    let work = call.principal.own_name(asked.required("id")?)?;
+    let id = asked.required("id")?;
+    if id.chars().count() > 255 || id.chars().any(char::is_control) {
+        return Err(Problem::bad_request("the parameter `id` is not the name of a work", "Check it."));
+    }
+    let work = call.principal.own_name(id)?;
     page(shared, call, &asked, &Filter { work: Some(work), ..Filter::default() }).await
 }
 

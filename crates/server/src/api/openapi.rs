@@ -15,14 +15,18 @@ pub(crate) fn document() -> Value {
         settings.definitions_path = "/components/schemas".into();
         settings.meta_schema = None;
     });
-    let mut generator = settings.into_generator();
+    // What may be left out differs between what is taken and what is given.
+    let mut generators = Generators {
+        taken: settings.clone().into_generator(),
+        given: settings.for_serialize().into_generator(),
+    };
     let mut paths = Map::new();
     for route in ROUTES {
         let path = paths.entry(route.path).or_insert_with(|| json!({}));
-        path[route.method.as_str().to_ascii_lowercase()] = operation(route, &mut generator);
+        path[route.method.as_str().to_ascii_lowercase()] = operation(route, &mut generators);
     }
-    generator.subschema_for::<wire::ProblemView>();
-    let schemas = generator.take_definitions(true);
+    let mut schemas = generators.taken.take_definitions(true);
+    schemas.extend(generators.given.take_definitions(true));
     json!({
         "openapi": "3.1.0",
         "info": {
@@ -46,16 +50,21 @@ pub(crate) fn document() -> Value {
     })
 }
 
-fn operation(route: &Route, generator: &mut SchemaGenerator) -> Value {
+struct Generators {
+    taken: SchemaGenerator,
+    given: SchemaGenerator,
+}
+
+fn operation(route: &Route, generators: &mut Generators) -> Value {
     let mut described = json!({
         "operationId": format!("{:?}", route.operation).to_ascii_lowercase(),
         "summary": route.summary,
-        "responses": responses(route, generator),
+        "responses": responses(route, &mut generators.given),
     });
     if let Some(right) = route.right {
         described["description"] = json!(format!("Needs the right `{}`.", right.as_str()));
     }
-    if let Some(schema) = body(route.operation, generator) {
+    if let Some(schema) = body(route.operation, &mut generators.taken) {
         described["requestBody"] =
             json!({ "required": true, "content": { "application/json": { "schema": schema } } });
     }
@@ -77,9 +86,8 @@ fn body(operation: Operation, generator: &mut SchemaGenerator) -> Option<Value> 
         Operation::Renew => schema::<wire::RenewRequest>(generator),
         Operation::Ask => schema::<wire::AskRequest>(generator),
         Operation::Settle => schema::<wire::SettleRequest>(generator),
-        Operation::Approve | Operation::Reject | Operation::Reset | Operation::Forget => {
-            schema::<wire::DecisionRequest>(generator)
-        }
+        Operation::Approve | Operation::Reject => schema::<wire::DecisionRequest>(generator),
+        Operation::Reset | Operation::Forget => schema::<wire::ReasonedRequest>(generator),
         Operation::Resolve => schema::<wire::ResolveRequest>(generator),
         _ => return None,
     })
@@ -130,7 +138,10 @@ fn responses(route: &Route, generator: &mut SchemaGenerator) -> Value {
 fn parameters(operation: Operation) -> Vec<Value> {
     let parameter = |name: &str, description: &str, required: bool, schema: Value| json!({ "name": name, "in": "query", "description": description, "required": required, "schema": schema });
     let text = || json!({ "type": "string" });
-    let name = || json!({ "type": "string", "minLength": 1, "maxLength": 255 });
+    let limited =
+        |pattern: &str| json!({ "type": "string", "minLength": 1, "maxLength": 255, "pattern": pattern });
+    let name = || limited(r"^[^\x00-\x1f\x7f-\x9f]+$");
+    let whole_scope = || limited("^[A-Za-z0-9._:@+=-]+(/[A-Za-z0-9._:@+=-]+)*$");
     let time = || json!({ "type": "string", "format": "date-time" });
     let scope =
         || parameter("scope", "This scope, or all below it when it ends with a slash.", false, text());
@@ -146,7 +157,7 @@ fn parameters(operation: Operation) -> Vec<Value> {
                 "cursor",
                 "What `next` said.",
                 false,
-                json!({ "type": "string", "pattern": "^-?[0-9a-f]+\\.-?[0-9a-f]+$" }),
+                json!({ "type": "string", "pattern": "^-?[0-7]?[0-9a-f]{1,15}\\.-?[0-7]?[0-9a-f]{1,15}$" }),
             ),
         ]
     };
@@ -170,7 +181,7 @@ fn parameters(operation: Operation) -> Vec<Value> {
             all
         }
         Operation::Intent => vec![
-            parameter("scope", "The intent's scope.", true, name()),
+            parameter("scope", "The intent's scope.", true, whole_scope()),
             parameter("key", "Its key.", true, name()),
         ],
         Operation::Work => {
