@@ -1,5 +1,7 @@
 //! The server as processes: started, reloaded, stopped, killed; and its guide.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on may say so")]
+
 mod guide;
 mod processes;
 mod setup;
