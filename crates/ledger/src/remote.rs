@@ -59,8 +59,9 @@ impl Ledger {
             let pause = match cause {
                 WaitCause::Lane(blocker) => {
                     if let Some(blocker) = blocker {
-                        known =
-                            self.store().find_id(blocker).await?.map(|stored| (stored.id, stored.version));
+                        known = Box::pin(self.store().find_id(blocker))
+                            .await?
+                            .map(|stored| (stored.id, stored.version));
                     }
                     pause_min
                 }

@@ -252,6 +252,11 @@ impl Tokens {
         if self.known().read_at.elapsed() < older_than {
             return Ok(());
         }
+        // Boxed: rare, and every request would otherwise hold room for it.
+        Box::pin(self.read_again(older_than)).await
+    }
+
+    async fn read_again(&self, older_than: Duration) -> Result<(), Problem> {
         let mut failed_at = self.reading.lock().await;
         if self.known().read_at.elapsed() < older_than {
             return Ok(());

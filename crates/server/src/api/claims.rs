@@ -45,7 +45,7 @@ pub(super) async fn claim(shared: &Shared, call: Call<'_>) -> Result<Response, P
     let ledger = shared.ledger.acting_as(&call.principal.actor);
     let mut drain = call.request.drain.clone();
     // Head and body keep the connection's buffer; ten thousand who wait would keep ten thousand of them.
-    (call.request.headers, call.request.body) = Default::default();
+    (call.request.headers, call.request.body, call.request.uri) = Default::default();
     let patience = async move {
         tokio::select! {
             () = tokio::time::sleep(wait) => {}

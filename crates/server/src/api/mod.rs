@@ -141,11 +141,11 @@ pub(crate) async fn answer(shared: &Arc<Shared>, route: &Route, call: Call<'_>) 
     }
     call.request.read_body(route.operation.body_bytes_max()).await?;
     match route.operation {
+        // All others are boxed: what thousands wait in should be small.
         Operation::Claim => claims::claim(shared, call).await,
-        Operation::Renew => claims::renew(shared, &call).await,
-        Operation::Ask => claims::ask(shared, &call).await,
-        Operation::Settle => claims::settle(shared, &call).await,
-        // Boxed: rare, and larger than what thousands wait in.
+        Operation::Renew => Box::pin(claims::renew(shared, &call)).await,
+        Operation::Ask => Box::pin(claims::ask(shared, &call)).await,
+        Operation::Settle => Box::pin(claims::settle(shared, &call)).await,
         Operation::Intents => Box::pin(looking::intents(shared, &call)).await,
         Operation::Intent => Box::pin(looking::intent(shared, &call)).await,
         Operation::Work => Box::pin(looking::work(shared, &call)).await,

@@ -13,7 +13,8 @@ mod writer;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
 use tokio::sync::oneshot;
@@ -44,6 +45,8 @@ pub(crate) struct Shared {
     pub(crate) batch_max: usize,
     /// Counts of what needed no write; go along with the next one.
     pub(crate) tally: std::sync::Mutex<Tally>,
+    /// Errands that wait for the writer.
+    queued: AtomicUsize,
 }
 
 impl Shared {
@@ -64,7 +67,8 @@ enum Errand {
 
 pub(crate) struct Sqlite {
     shared: Arc<Shared>,
-    queue: Option<SyncSender<Errand>>,
+    /// Bounded by count: a queue with room for everything would cost every short-lived process milliseconds.
+    queue: Option<Sender<Errand>>,
     writer: Option<JoinHandle<()>>,
     pub(crate) readers: Readers,
 }
@@ -84,9 +88,10 @@ impl Sqlite {
             dice: Dice::new(),
             batch_max: options.batch_max.max(1),
             tally: Default::default(),
+            queued: AtomicUsize::new(0),
         });
         let readers = Readers::new(shared.clone());
-        let (queue, errands) = sync_channel(QUEUE_MAX);
+        let (queue, errands) = channel();
         let writer = writer::Writer::new(connection, shared.clone());
         let writer = std::thread::Builder::new()
             .name("twicesafe-writer".into())
@@ -215,10 +220,11 @@ impl Sqlite {
 
     fn send(&self, errand: Errand) -> Result<(), StoreError> {
         let queue = self.queue.as_ref().ok_or_else(gone)?;
-        queue.try_send(errand).map_err(|error| match error {
-            TrySendError::Full(_) => StoreError::Overloaded(QUEUE_MAX),
-            TrySendError::Disconnected(_) => gone(),
-        })
+        if self.shared.queued.fetch_add(1, Ordering::Relaxed) >= QUEUE_MAX {
+            self.shared.queued.fetch_sub(1, Ordering::Relaxed);
+            return Err(StoreError::Overloaded(QUEUE_MAX));
+        }
+        queue.send(errand).map_err(|_| gone())
     }
 }
 

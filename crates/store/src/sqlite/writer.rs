@@ -1,5 +1,6 @@
 //! The writer: one thread, one transaction for everything that waits, one sync.
 
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, PoisonError};
 
@@ -39,6 +40,7 @@ impl Writer {
             let mut aside = None;
             let mut next = Some(first);
             while let Some(errand) = next {
+                self.shared.queued.fetch_sub(1, Ordering::Relaxed);
                 match errand {
                     Errand::Apply(order, reply) => {
                         orders.push(order);
