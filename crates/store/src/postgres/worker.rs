@@ -133,13 +133,13 @@ impl Queue {
         Self { errands: Mutex::new(errands), flights: AtomicUsize::new(0), landed: Notify::new() }
     }
 
-    /// Whatever waits, as soon as it may leave. Empty once nobody can send errands any more and none is left.
-    async fn take(self: &Arc<Self>) -> (Vec<Task>, Flight) {
+    /// Whatever waits, as soon as it may leave. `None` once nobody can send errands any more and none is left.
+    async fn take(self: &Arc<Self>) -> Option<(Vec<Task>, Flight)> {
         let mut errands = self.errands.lock().await;
         // Whoever was just answered may have the next command ready: let them send it, rather than leave with the first.
         tokio::task::yield_now().await;
         let mut tasks = Vec::new();
-        let mut next = errands.recv().await;
+        let mut next = Some(errands.recv().await?);
         loop {
             while let Some(errand) = next {
                 match errand {
@@ -158,7 +158,7 @@ impl Queue {
             }
         }
         self.flights.fetch_add(1, Ordering::AcqRel);
-        (tasks, Flight(self.clone()))
+        Some((tasks, Flight(self.clone())))
     }
 }
 
@@ -192,11 +192,8 @@ impl Worker {
     pub(super) async fn run(mut self) {
         loop {
             self.flight = None;
-            let (mut tasks, flight) = self.queue.take().await;
+            let Some((mut tasks, flight)) = self.queue.take().await else { break };
             self.flight = Some(flight);
-            if tasks.is_empty() {
-                break;
-            }
             while tasks.len() > BATCH_MAX {
                 let rest = tasks.split_off(BATCH_MAX);
                 self.apply(tasks).await;

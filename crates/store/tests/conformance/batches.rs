@@ -103,3 +103,11 @@ pub async fn a_word_that_cannot_be_kept_does_not_take_its_batch_with_it(world: &
     let expected = if told[1].is_ok() { Status::Rejected } else { Status::Held };
     assert_eq!(b.record.status, expected);
 }
+
+/// A sweep that finds nothing applies nothing, every second, for ever.
+pub async fn nothing_at_all_is_a_batch_too(world: &World) {
+    for _ in 0..20 {
+        assert!(world.store.apply(Vec::new()).await.is_empty());
+    }
+    permit(&world.tell(claim("after nothing", &Policy::default())).await);
+}

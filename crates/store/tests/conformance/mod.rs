@@ -103,6 +103,7 @@ every_store! {
     }
     batches {
         commands_about_one_intent_keep_their_order
+        nothing_at_all_is_a_batch_too
         a_batch_may_mention_an_intent_many_times
         s12_the_same_batch_again_changes_nothing
         a_thousand_at_once_are_not_too_many
