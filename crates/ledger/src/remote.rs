@@ -6,8 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use twicesafe_core::{
-    Action, Actor, Ask, Command, CommandId, Fence, Grant, IntentId, Name, Renew, Report, Settle, Verdict,
-    WaitCause,
+    Action, Actor, Ask, Command, CommandId, Fence, Grant, IntentId, Renew, Report, Settle, Verdict, WaitCause,
 };
 use twicesafe_store::{Applied, Order, Stored};
 
@@ -185,10 +184,5 @@ impl Ledger {
     #[must_use]
     pub fn acting_as(&self, actor: &Actor) -> Self {
         self.with_actor(actor.clone())
-    }
-
-    /// The name of an intent, if it is known and was not forgotten.
-    pub async fn name_of(&self, intent: IntentId) -> Result<Option<Name>, Error> {
-        Ok(self.believed(intent).await?.and_then(|stored| stored.record.name.clone()))
     }
 }

@@ -287,12 +287,7 @@ impl Reception {
         } else {
             tracing::debug!(%code, status = status.as_u16(), "{}", problem.message());
         }
-        let allowed = (status == StatusCode::METHOD_NOT_ALLOWED).then(|| problem.hint().to_owned());
-        let response = problem.into_response();
-        match allowed.as_deref().and_then(|hint| hint.strip_prefix("Use ")?.strip_suffix('.')) {
-            Some(allowed) => api::with_allow(response, allowed),
-            None => response,
-        }
+        problem.into_response()
     }
 
     /// Who sends it and what for is looked at before its body is read.

@@ -10,8 +10,7 @@ mod parse;
 
 use std::sync::Arc;
 
-use hyper::header::{ALLOW, HeaderValue};
-use hyper::{Method, StatusCode};
+use hyper::Method;
 use serde_json::{Map, Value, json};
 use twicesafe_ledger::{Code, Stored};
 
@@ -120,18 +119,8 @@ pub(crate) fn nothing_here() -> Problem {
 }
 
 pub(crate) fn wrong_method(allowed: &str) -> Problem {
-    let facts = Map::from_iter([("allow".to_owned(), json!(allowed))]);
     Problem::new(Code::NoSuchPage, "this address does not take that method", format!("Use {allowed}."))
-        .with_status(StatusCode::METHOD_NOT_ALLOWED)
-        .with(facts)
-}
-
-/// Puts the methods that are allowed where programs look for them.
-pub(crate) fn with_allow(mut response: Response, allowed: &str) -> Response {
-    if let Ok(value) = HeaderValue::from_str(allowed) {
-        response.headers.insert(ALLOW, value);
-    }
-    response
+        .allowing(allowed)
 }
 
 /// Does what was asked for.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hyper::StatusCode;
-use hyper::header::{HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use hyper::header::{ALLOW, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use serde_json::{Map, Value, json};
 use twicesafe_ledger::{Code, Error, InvalidName, InvalidPolicy, Refusal, StoreError};
 
@@ -20,6 +20,8 @@ pub(crate) struct Problem {
     message: String,
     hint: String,
     retry_after: Option<Duration>,
+    /// Methods that would have been taken.
+    allow: Option<HeaderValue>,
     /// What is known of the intent, and whatever else helps.
     facts: Map<String, Value>,
 }
@@ -27,7 +29,15 @@ pub(crate) struct Problem {
 impl Problem {
     pub(crate) fn new(code: Code, message: impl Into<String>, hint: impl Into<String>) -> Self {
         let (message, hint) = (message.into(), hint.into());
-        Self { status: status_of(code), code, message, hint, retry_after: None, facts: Map::new() }
+        Self {
+            status: status_of(code),
+            code,
+            message,
+            hint,
+            retry_after: None,
+            allow: None,
+            facts: Map::new(),
+        }
     }
 
     /// The request cannot be understood.
@@ -53,8 +63,12 @@ impl Problem {
         self
     }
 
-    pub(crate) fn hint(&self) -> &str {
-        &self.hint
+    /// The address takes other methods only.
+    #[must_use]
+    pub(crate) fn allowing(mut self, methods: &str) -> Self {
+        self.status = StatusCode::METHOD_NOT_ALLOWED;
+        self.allow = HeaderValue::from_str(methods).ok();
+        self
     }
 
     pub(crate) fn message(&self) -> &str {
@@ -80,6 +94,9 @@ impl Problem {
         );
         if let Some(after) = self.retry_after {
             response.headers.insert(RETRY_AFTER, HeaderValue::from(whole_seconds(after)));
+        }
+        if let Some(methods) = self.allow {
+            response.headers.insert(ALLOW, methods);
         }
         if self.status == StatusCode::UNAUTHORIZED {
             response.headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"twicesafe\""));
