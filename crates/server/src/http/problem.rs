@@ -21,7 +21,7 @@ pub(crate) struct Problem {
     hint: String,
     retry_after: Option<Duration>,
     /// Methods that would have been taken.
-    allow: Option<HeaderValue>,
+    allow: Option<Box<str>>,
     /// What is known of the intent, and whatever else helps.
     facts: Map<String, Value>,
 }
@@ -67,7 +67,7 @@ impl Problem {
     #[must_use]
     pub(crate) fn allowing(mut self, methods: &str) -> Self {
         self.status = StatusCode::METHOD_NOT_ALLOWED;
-        self.allow = HeaderValue::from_str(methods).ok();
+        self.allow = Some(methods.into());
         self
     }
 
@@ -95,7 +95,7 @@ impl Problem {
         if let Some(after) = self.retry_after {
             response.headers.insert(RETRY_AFTER, HeaderValue::from(whole_seconds(after)));
         }
-        if let Some(methods) = self.allow {
+        if let Some(methods) = self.allow.and_then(|methods| HeaderValue::from_str(&methods).ok()) {
             response.headers.insert(ALLOW, methods);
         }
         if self.status == StatusCode::UNAUTHORIZED {
