@@ -84,6 +84,12 @@ codes! {
     "0084" ReloadRefused "The new configuration cannot be taken while the server runs."
     "0085" AlertNotSent "An alert could not be sent."
     "0086" TokenUnknown "There is no such token."
+    "0090" NoSuchDestination "There is no such destination."
+    "0091" ExpressionFailed "An expression of the route cannot be worked out for this request."
+    "0092" DestinationAway "The destination gave no answer."
+    "0093" Paused "The destination or the token is paused."
+    "0094" RequestNotKept "The request cannot be kept until a person has decided."
+    "0095" CallbackRefused "Answers may not be posted to that address."
 }
 
 impl Code {

@@ -76,7 +76,9 @@ impl fmt::Debug for Fingerprint {
 
 const EXACT_INTEGER_MAX: u64 = 1 << 53;
 
-fn canonical_json(input: &[u8]) -> Option<Vec<u8>> {
+/// A JSON text in canonical form (RFC 8785); `None` where it has no faithful one: not JSON, duplicate names, integers beyond
+/// 2^53.
+pub fn canonical_json(input: &[u8]) -> Option<Vec<u8>> {
     let value: serde_json::Value = serde_json::from_slice(input).ok()?;
     let mut names = 0;
     if !is_exact(&value, &mut names) || names != names_in(input) {

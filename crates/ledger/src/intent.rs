@@ -11,6 +11,8 @@ use twicesafe_core::{
     Policy, Recipe, Recovery, Step, VersionMeans,
 };
 
+use twicesafe_store::Stored;
+
 use crate::attempt::Attempt;
 
 /// Largest request kept for sending later.
@@ -39,6 +41,7 @@ pub struct Intent {
     pub(crate) wait: Duration,
     pub(crate) lookup: Option<LookupFn>,
     pub(crate) holder_lives: Option<LivesFn>,
+    pub(crate) waits_for_people: bool,
 }
 
 /// What the fingerprint is made of.
@@ -83,7 +86,19 @@ impl Intent {
             wait: WAIT_DEFAULT,
             lookup: None,
             holder_lives: None,
+            waits_for_people: false,
         }
+    }
+
+    /// An intent as it is on record: for who carries it on without its first caller (S31). `None`: it was forgotten.
+    pub fn on_record(stored: &Stored) -> Option<Self> {
+        let record = &stored.record;
+        let fingerprint = record.fingerprint.clone()?;
+        let mut intent = Self::named(record.name.clone()?).policy((*record.policy).clone());
+        intent.place = record.place.clone();
+        intent.step = record.step.clone();
+        // Whatever the recipe: what is carried on is what was asked for.
+        Some(intent.fingerprint(fingerprint.recipe().clone(), move |_| Some(fingerprint.clone())))
     }
 
     /// What it is called.
@@ -216,6 +231,13 @@ impl Intent {
     #[must_use]
     pub fn holder_lives(mut self, lives: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
         self.holder_lives = Some(Arc::new(lives));
+        self
+    }
+
+    /// While it is held, wait for a person's yes as for anything else.
+    #[must_use]
+    pub fn wait_for_people(mut self) -> Self {
+        self.waits_for_people = true;
         self
     }
 

@@ -280,7 +280,12 @@ impl Ledger {
         }
     }
 
-    fn claimed(&self, intent: &Intent, started: Instant, applied: Applied) -> Result<Claimed, Error> {
+    pub(crate) fn claimed(
+        &self,
+        intent: &Intent,
+        started: Instant,
+        applied: Applied,
+    ) -> Result<Claimed, Error> {
         let known = applied.stored.as_ref().map(|stored| (stored.id, stored.version));
         Ok(match applied.verdict {
             Verdict::Proceed(permit) => {

@@ -62,6 +62,7 @@ mod suspicion;
 mod sweep;
 mod transaction;
 mod trouble;
+mod turn;
 
 pub use attempt::{Attempt, Permit};
 pub use error::Error;
@@ -69,7 +70,7 @@ pub use intent::{Intent, REQUEST_BYTES_MAX};
 pub use ledger::{Alarm, Claimed, Given, Ledger, Open, new_command_id};
 pub use people::{Adoption, By};
 pub use remote::Held;
-pub use run::ANSWER_BYTES_MAX;
+pub use run::{ANSWER_BYTES_MAX, Ended};
 pub use sweep::{Sweeps, Swept};
 pub use transaction::TransactionError;
 pub use trouble::Trouble;

@@ -3,11 +3,8 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
-use twicesafe_core::{
-    Action, Actor, Ask, Command, CommandId, Fence, Grant, IntentId, Renew, Report, Settle, Verdict, WaitCause,
-};
+use twicesafe_core::{Action, Actor, Ask, Command, CommandId, Fence, IntentId, Renew, Report, Settle};
 use twicesafe_store::{Applied, Order, Stored};
 
 use crate::error::Error;
@@ -16,9 +13,6 @@ use crate::ledger::Ledger;
 
 /// Most intents whose record is remembered between claim and settle. What is not remembered is read.
 const BELIEFS_MAX: usize = 16_384;
-/// Pauses before asking again where nobody knows how long to wait: at first, and at most.
-const PAUSE_MIN: Duration = Duration::from_millis(10);
-const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// Which permit somebody says to hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,47 +32,10 @@ impl Ledger {
         id: CommandId,
         patience: impl Future<Output = ()>,
     ) -> Result<Applied, Error> {
-        let mut patience = std::pin::pin!(patience);
-        let mut is_over = false;
-        // Grows, because some waits cannot say for how long: a clock that is not trusted, a lane with a queue.
-        let mut pause_min = PAUSE_MIN;
-        loop {
-            // Boxed, so that thousands who wait hold room for waiting and not for claiming.
-            let applied = Box::pin(self.claim_applied(intent, id, Grant::Permit)).await?;
-            self.remember(&applied);
-            let Verdict::Wait(told) = &applied.verdict else { return Ok(applied) };
-            // For a lookup, whoever waits may be the one who can ask.
-            if is_over || told.cause == WaitCause::LookupDue {
-                return Ok(applied);
-            }
-            let (until, cause) = (told.until.since(applied.at), told.cause);
-            let mut known = applied.stored.as_ref().map(|stored| (stored.id, stored.version));
-            // Many wait at once: what was read must not be kept for each of them.
-            drop(applied);
-            let pause = match cause {
-                WaitCause::Lane(blocker) => {
-                    if let Some(blocker) = blocker {
-                        known = Box::pin(self.store().find_id(blocker))
-                            .await?
-                            .map(|stored| (stored.id, stored.version));
-                    }
-                    pause_min
-                }
-                _ => until.max(pause_min),
-            };
-            pause_min = (pause_min * 2).min(PAUSE_MAX);
-            let changed = async {
-                match known {
-                    Some((id, version)) => self.store().changed(id, version).await,
-                    None => std::future::pending().await,
-                }
-            };
-            is_over = tokio::select! {
-                () = changed => false,
-                () = tokio::time::sleep(pause) => false,
-                () = patience.as_mut() => true,
-            };
-        }
+        let patience = std::pin::pin!(patience);
+        let applied = self.turn(intent, Some(id), patience).await?.applied;
+        self.remember(&applied);
+        Ok(applied)
     }
 
     /// Extends a permit's lease.

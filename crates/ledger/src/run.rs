@@ -1,11 +1,11 @@
 //! One effect, start to end: claim, act, settle, answer.
 
 use std::future::Future;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
 
 use futures_util::FutureExt;
 use twicesafe_core::journal::Event;
-use twicesafe_core::{Answer, Finding, Report, Status, WaitCause};
+use twicesafe_core::{Answer, Finding, Report, Status, Verdict};
 use twicesafe_store::Stored;
 
 use crate::attempt::{Attempt, Permit};
@@ -13,13 +13,20 @@ use crate::error::Error;
 use crate::intent::{Intent, LookupFn};
 use crate::ledger::{Claimed, Given, Ledger, given};
 use crate::trouble::Trouble;
+use crate::turn::{RETRY_AFTER_DEFAULT, Turn};
 
 /// Largest body of an answer that is kept; of a larger one only length and digest are (S20).
 pub const ANSWER_BYTES_MAX: usize = 8 << 20;
-/// How often one looks whether a lane has become free.
-const LANE_PAUSE: Duration = Duration::from_millis(50);
-/// What a caller is told when nothing better is known.
-pub(crate) const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(1);
+/// When somebody should ask again, at most.
+const RETRY_AFTER_MAX: std::time::Duration = std::time::Duration::from_secs(60);
+
+/// How it ended for one who wanted an intent done, and where the intent stands then.
+pub struct Ended {
+    /// The answer, or why there is none.
+    pub result: Result<Given, Error>,
+    /// What is believed of the intent, as far as anything is.
+    pub stored: Option<Arc<Stored>>,
+}
 
 impl Ledger {
     /// Gives the first answer of an intent: by acting now, or from the ledger.
@@ -31,10 +38,10 @@ impl Ledger {
         F: FnOnce(Attempt) -> Fut + Send + 'static,
         Fut: Future<Output = Result<Answer, Trouble>> + Send + 'static,
     {
-        let deadline = Instant::now() + intent.wait;
-        let permit = match self.wait_for_turn(&intent, deadline).await? {
-            Turn::Act(permit) => permit,
-            Turn::Given(given) => return Ok(given),
+        let mut patience = std::pin::pin!(tokio::time::sleep(intent.wait));
+        let permit = match self.own_turn(&intent, patience.as_mut()).await {
+            Ok(permit) => permit,
+            Err(ended) => return ended.result,
         };
         let stored = act_and_settle(permit, act).await?;
         match told(&stored) {
@@ -42,13 +49,12 @@ impl Ledger {
             Err(Error::Pending { .. })
                 if stored.record.status == Status::Pending && intent.lookup.is_some() =>
             {
-                match self.wait_for_turn(&intent, deadline).await? {
-                    Turn::Given(given) => Ok(Given { replayed: false, ..given }),
+                match self.own_turn(&intent, patience).await {
+                    Err(ended) => ended.result.map(|given| Given { replayed: false, ..given }),
                     // It did not happen, and this act is spent. The next caller acts.
-                    Turn::Act(permit) => {
-                        let stored = permit
-                            .settle(Err(Trouble::not_sent("left to the next caller").passed_on()))
-                            .await?;
+                    Ok(permit) => {
+                        let spent = Trouble::not_sent("left to the next caller").passed_on();
+                        let stored = permit.settle(Err(spent)).await?;
                         told(&stored)
                     }
                 }
@@ -63,69 +69,84 @@ impl Ledger {
         F: Fn(Attempt) -> Fut + Send + Sync + Clone + 'static,
         Fut: Future<Output = Result<Answer, Trouble>> + Send + 'static,
     {
-        let deadline = Instant::now() + intent.wait;
+        let patience = tokio::time::sleep(intent.wait);
+        self.carry_out(&intent, patience, act).await.result
+    }
+
+    /// Like [`Ledger::run_retrying`], as long as `patience` lasts, and says where the intent stands whatever came of it.
+    pub async fn carry_out<F, Fut>(
+        &self,
+        intent: &Intent,
+        patience: impl Future<Output = ()>,
+        act: F,
+    ) -> Ended
+    where
+        F: Fn(Attempt) -> Fut + Send + Sync + Clone + 'static,
+        Fut: Future<Output = Result<Answer, Trouble>> + Send + 'static,
+    {
+        let mut patience = std::pin::pin!(patience);
         let mut acted = false;
         loop {
-            match self.wait_for_turn(&intent, deadline).await? {
-                Turn::Given(given) => return Ok(Given { replayed: given.replayed && !acted, ..given }),
-                Turn::Act(permit) => {
-                    acted = true;
-                    let stored = act_and_settle(permit, act.clone()).await?;
-                    let due = stored.record.due_at.is_some();
-                    match told(&stored) {
-                        Err(Error::Pending { .. }) if due => {}
-                        told => return told,
-                    }
+            let permit = match self.own_turn(intent, patience.as_mut()).await {
+                Ok(permit) => permit,
+                Err(Ended { result, stored }) => {
+                    let result = result.map(|given| Given { replayed: given.replayed && !acted, ..given });
+                    return Ended { result, stored };
                 }
+            };
+            acted = true;
+            let believed = permit.attempt().believed();
+            let stored = match act_and_settle(permit, act.clone()).await {
+                Ok(stored) => stored,
+                Err(error) => return Ended { result: Err(error), stored: Some(believed) },
+            };
+            match told(&stored) {
+                // Another attempt, or a lookup, is due soon: whoever has patience is there for it.
+                Err(Error::Pending { .. }) if stored.record.due_at.is_some() => {}
+                told => return Ended { result: told, stored: Some(stored) },
             }
         }
     }
 
-    /// Claims until there is leave to act, an answer, or no more patience.
-    async fn wait_for_turn(&self, intent: &Intent, deadline: Instant) -> Result<Turn, Error> {
+    /// Leave to act, or how it ended without.
+    async fn own_turn<P: Future<Output = ()>>(
+        &self,
+        intent: &Intent,
+        mut patience: std::pin::Pin<&mut P>,
+    ) -> Result<Permit, Ended> {
         loop {
-            let claimed = if self.holder_lives(intent).await? {
-                Claimed::Wait { retry_after: RETRY_AFTER_DEFAULT, cause: WaitCause::Pending, known: None }
-            } else {
-                self.claim(intent).await?
+            let unheard_of = |error| Ended { result: Err(error), stored: None };
+            let turn = Box::pin(self.turn(intent, None, patience.as_mut())).await.map_err(unheard_of)?;
+            let Turn { applied, started, is_over } = turn;
+            let stored = applied.stored.clone();
+            let ended = |result| Ended { result, stored: stored.clone() };
+            let is_lookup_due = matches!(&applied.verdict, Verdict::Wait(_)) && !is_over;
+            let result = match self.claimed(intent, started, applied) {
+                Ok(Claimed::Proceed(permit)) => return Ok(permit),
+                Ok(Claimed::Replay(given)) => Ok(given),
+                Ok(Claimed::Refused(given)) => Err(Error::Refused(Box::new(given))),
+                Ok(Claimed::Hold { expires_at }) => Err(Error::Held { expires_at }),
+                Ok(Claimed::Review) => Err(Error::Review),
+                Ok(Claimed::Wait { known: Some((id, _)), .. }) if is_lookup_due => {
+                    if let Some(lookup) = &intent.lookup
+                        && let Some(permit) = self.ask(&intent.name, id).await.map_err(|e| ended(Err(e)))?
+                    {
+                        look_up(permit, lookup.clone()).await.map_err(|e| ended(Err(e)))?;
+                    }
+                    continue;
+                }
+                Ok(Claimed::Wait { retry_after, .. }) => {
+                    let retry_after = retry_after.clamp(RETRY_AFTER_DEFAULT, RETRY_AFTER_MAX);
+                    Err(Error::Pending { retry_after })
+                }
+                Err(error) => Err(error),
             };
-            let (retry_after, cause, known) = match claimed {
-                Claimed::Proceed(permit) => return Ok(Turn::Act(permit)),
-                Claimed::Replay(given) => return Ok(Turn::Given(given)),
-                Claimed::Refused(given) => return Err(Error::Refused(Box::new(given))),
-                Claimed::Hold { expires_at } => return Err(Error::Held { expires_at }),
-                Claimed::Review => return Err(Error::Review),
-                Claimed::Wait { retry_after, cause, known } => (retry_after, cause, known),
-            };
-            if let (WaitCause::LookupDue, Some(lookup), Some((id, _))) = (cause, &intent.lookup, known)
-                && let Some(permit) = self.ask(&intent.name, id).await?
-            {
-                look_up(permit, lookup.clone()).await?;
-                continue;
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                let retry_after = retry_after.clamp(RETRY_AFTER_DEFAULT, Duration::from_secs(60));
-                return Err(Error::Pending { retry_after });
-            }
-            let pause = match cause {
-                WaitCause::Lane(_) => LANE_PAUSE,
-                WaitCause::LookupDue => RETRY_AFTER_DEFAULT,
-                _ => retry_after.max(Duration::from_millis(1)),
-            };
-            let pause = tokio::time::sleep(pause.min(left));
-            match known {
-                Some((id, version)) => tokio::select! {
-                    () = self.store().changed(id, version) => {}
-                    () = pause => {}
-                },
-                None => pause.await,
-            }
+            return Err(ended(result));
         }
     }
 
     /// Whether somebody whose lease is over was seen alive: then a claim would only spread doubt.
-    async fn holder_lives(&self, intent: &Intent) -> Result<bool, Error> {
+    pub(crate) async fn holder_lives(&self, intent: &Intent) -> Result<bool, Error> {
         let Some(lives) = &intent.holder_lives else { return Ok(false) };
         let Some(stored) = self.store().find(&intent.name).await? else { return Ok(false) };
         let record = &stored.record;
@@ -153,13 +174,8 @@ fn told(stored: &Stored) -> Result<Given, Error> {
     }
 }
 
-enum Turn {
-    Act(Permit),
-    Given(Given),
-}
-
 /// Acts and settles in a task of its own.
-async fn act_and_settle<F, Fut>(permit: Permit, act: F) -> Result<std::sync::Arc<Stored>, Error>
+async fn act_and_settle<F, Fut>(permit: Permit, act: F) -> Result<Arc<Stored>, Error>
 where
     F: FnOnce(Attempt) -> Fut + Send + 'static,
     Fut: Future<Output = Result<Answer, Trouble>> + Send + 'static,

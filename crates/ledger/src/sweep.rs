@@ -90,7 +90,7 @@ impl Ledger {
     {
         let mut handed = 0;
         for status in statuses {
-            for id in self.store().due(*status, STEP_MAX).await? {
+            for (_, id) in self.store().due(*status, None, STEP_MAX).await? {
                 if let Some(stored) = self.store().find_id(id).await? {
                     act(Arc::new(stored)).await;
                     handed += 1;

@@ -14,7 +14,8 @@ use crate::attempt::Attempt;
 use crate::error::Error;
 use crate::intent::Intent;
 use crate::ledger::{Given, Ledger, given, new_command_id};
-use crate::run::{ANSWER_BYTES_MAX, RETRY_AFTER_DEFAULT};
+use crate::run::ANSWER_BYTES_MAX;
+use crate::turn::RETRY_AFTER_DEFAULT;
 
 /// Why there is no answer. Whatever it is: roll the transaction back, and nothing has happened.
 #[derive(Debug, thiserror::Error)]

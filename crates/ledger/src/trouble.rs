@@ -13,6 +13,11 @@ use twicesafe_core::{Answer, Outcome};
 pub struct Trouble(pub(crate) Outcome);
 
 impl Trouble {
+    /// What an outcome without an answer says. For doors that tell them apart themselves.
+    pub fn from_outcome(outcome: Outcome) -> Self {
+        Self(outcome)
+    }
+
     /// It certainly did not happen: nothing reached the destination.
     pub fn not_sent(reason: impl fmt::Display) -> Self {
         Self(Outcome::not_sent(&reason.to_string()))

@@ -7,10 +7,12 @@
 mod access;
 mod alerts;
 mod api;
+pub mod catalog;
 mod client;
 pub mod config;
 mod error;
 pub mod figures;
+mod gateway;
 mod http;
 mod pages;
 mod server;
@@ -19,6 +21,7 @@ pub mod wire;
 
 pub use access::{NewToken, Right, Token, create, list, revoke};
 pub use error::ServerError;
+pub use gateway::{Spec, specs};
 pub use server::{Control, Server, run};
 
 /// The OpenAPI 3.1 document of the API.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use hyper::{Method, StatusCode};
 use serde_json::json;
 use tokio::sync::watch;
-use twicesafe_ledger::{Code, Ledger, Sweeps};
+use twicesafe_ledger::{Code, Filter, Ledger, Sweeps};
 
 use crate::access::{Access, Links, Tokens, check_origin};
 use crate::alerts::Alerts;
@@ -15,6 +15,7 @@ use crate::api::{self, Call, Listeners, ROUTES};
 use crate::client::Client;
 use crate::config::{Configuration, Listen};
 use crate::error::ServerError;
+use crate::gateway::{self, Counts, Destinations, Due, Pauses};
 use crate::http::request::Room;
 use crate::http::{Door, Drain, Listener, Problem, Request, Response, Tls};
 use crate::pages;
@@ -33,6 +34,9 @@ const READY_FOR: Duration = Duration::from_secs(1);
 /// What is kept in the ledger to see that it can be written.
 const READY_NOTE: &str = "ready";
 
+/// Intents of a scope that are looked at to see whether keys live there.
+const LIVE_LOOKED_AT_MAX: usize = 100;
+
 /// What all parts of the server share.
 pub(crate) struct Shared {
     pub(crate) ledger: Ledger,
@@ -40,6 +44,8 @@ pub(crate) struct Shared {
     pub(crate) metrics: Metrics,
     pub(crate) listeners: Listeners,
     pub(crate) client: Client,
+    pub(crate) pauses: Pauses,
+    pub(crate) caps: Counts,
     live: RwLock<Arc<Live>>,
     public_address: SocketAddr,
     is_secure: bool,
@@ -50,6 +56,7 @@ pub(crate) struct Shared {
 /// What a reload changes.
 struct Live {
     configuration: Arc<Configuration>,
+    destinations: Arc<Destinations>,
     links: Links,
     tracer: Option<Tracer>,
 }
@@ -64,7 +71,16 @@ impl Live {
             Some(traces) => Some(Tracer::start(traces, client.clone()).map_err(ServerError::Configuration)?),
             None => None,
         };
-        Ok(Self { configuration: Arc::new(configuration), links: Links::signed_with(key), tracer })
+        let destinations = Destinations::read(&configuration).map_err(|wrong| {
+            let first = wrong.first().map(|wrong| format!("{}: {}", wrong.about, wrong.words));
+            ServerError::Configuration(first.unwrap_or_default())
+        })?;
+        Ok(Self {
+            configuration: Arc::new(configuration),
+            destinations: Arc::new(destinations),
+            links: Links::signed_with(key),
+            tracer,
+        })
     }
 }
 
@@ -75,6 +91,10 @@ impl Shared {
 
     pub(crate) fn configuration(&self) -> Arc<Configuration> {
         self.live().configuration.clone()
+    }
+
+    pub(crate) fn destinations(&self) -> Arc<Destinations> {
+        self.live().destinations.clone()
     }
 
     pub(crate) fn links(&self) -> Links {
@@ -132,13 +152,15 @@ impl Server {
         let public_address = public
             .address()
             .map_err(|error| ServerError::CannotListen { address: listen.public.to_string(), error })?;
-        let (client, is_secure) = (Client::new(), public.is_secure());
+        let (client, is_secure) = (Client, public.is_secure());
         let live = Live::new(configuration, &ledger, &client)?;
         let shared = Arc::new(Shared {
             access: Access::new(tokens),
             metrics: Metrics::new(),
             listeners: Listeners::default(),
             client,
+            pauses: Pauses::default(),
+            caps: Counts::default(),
             live: RwLock::new(Arc::new(live)),
             public_address,
             is_secure,
@@ -146,6 +168,7 @@ impl Server {
             openapi: serde_json::to_vec_pretty(&api::document()).expect("a document is JSON").into(),
             ledger: ledger.clone(),
         });
+        shared.pauses.refresh(&ledger).await?;
         let sweeps = ledger.keep_sweeping(SWEEP_EVERY);
         Ok(Self { shared, listeners, drain: Drain::new(), _sweeps: sweeps })
     }
@@ -156,8 +179,8 @@ impl Server {
         let described = |(listener, faces): &(Listener, Faces)| {
             let address = listener.address().ok()?;
             let what = match (faces.public, faces.admin) {
-                (true, true) => "API, approval links, metrics",
-                (true, false) => "approval links",
+                (true, true) => "API, destinations, approval links, metrics",
+                (true, false) => "destinations, approval links",
                 _ => "API, metrics",
             };
             Some((format!("{scheme}://{address}"), what))
@@ -174,6 +197,7 @@ impl Server {
     pub async fn serve(self) {
         let Self { shared, listeners, drain: (_open, drain), _sweeps } = self;
         let alerts = tokio::spawn(Alerts::new(shared.clone()).run());
+        let due = tokio::spawn(Due::new(shared.clone()).run());
         let mut serving = tokio::task::JoinSet::new();
         let room = Room::default();
         for (listener, faces) in listeners {
@@ -181,6 +205,8 @@ impl Server {
             serving.spawn(listener.serve(door, drain.clone(), room.clone()));
         }
         drain.clone().begun().await;
+        // Nothing new is begun; what is under way settles.
+        due.abort();
         let drained = async { while serving.join_next().await.is_some() {} };
         if tokio::time::timeout(DRAIN_MAX, drained).await.is_err() {
             tracing::warn!("some requests took too long and were cut off");
@@ -237,7 +263,35 @@ impl Control {
         }
         refuse_if_wrong(&configuration).await?;
         let live = Live::new(configuration, &self.shared.ledger, &self.shared.client)?;
+        self.refuse_orphans(&live.destinations).await?;
         *self.shared.live.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(live);
+        Ok(())
+    }
+
+    /// A key lives under its scope: an action or account that is called otherwise from now on would act again (S3).
+    async fn refuse_orphans(&self, after: &Destinations) -> Result<(), ServerError> {
+        let (before, after) = (self.shared.destinations().actions(), after.actions());
+        let store = self.shared.ledger.store();
+        for ((destination, action), account) in before {
+            let now = after.get(&(destination.clone(), action.clone()));
+            if now == Some(&account) {
+                continue;
+            }
+            for tenant in self.shared.access.tenants() {
+                let scopes = store.scopes(&format!("{tenant}/")).await?;
+                let suffix = format!("/{destination}/{action}");
+                for scope in scopes.into_iter().filter(|scope| scope.ends_with(&suffix)) {
+                    let filter = Filter { scope: Some(scope.clone()), ..Filter::default() };
+                    let live = store.list(&filter, None, LIVE_LOOKED_AT_MAX).await?;
+                    if live.intents.iter().any(|stored| !stored.record.tombstone) {
+                        return Err(ServerError::Reload(format!(
+                            "there are keys under `{scope}`, and the new configuration has no such action or account: \
+                             their repetitions would act again"
+                        )));
+                    }
+                }
+            }
+        }
         Ok(())
     }
 
@@ -299,6 +353,10 @@ impl Reception {
             let route = api::route(request)?;
             let principal = shared.access.principal(request).await?;
             return api::answer(shared, route, Call { request, principal }).await;
+        }
+        if self.faces.public && path.starts_with(gateway::PREFIX) {
+            self.check_origin(request)?;
+            return Box::pin(gateway::answer(shared, request)).await;
         }
         if self.faces.public && path.starts_with(pages::PREFIX) {
             self.check_origin(request)?;

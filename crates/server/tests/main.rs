@@ -9,5 +9,6 @@ mod approvals;
 mod claims;
 mod contract;
 mod faults;
+mod gateway;
 mod watching;
 mod world;

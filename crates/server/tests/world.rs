@@ -107,6 +107,15 @@ impl World {
         Heard::parse(&bytes)
     }
 
+    /// Sends bytes as they are.
+    pub(crate) async fn raw(&self, bytes: &[u8]) -> Heard {
+        let mut stream = TcpStream::connect(self.address).await.unwrap();
+        stream.write_all(bytes).await.unwrap();
+        let mut heard = Vec::new();
+        let _ = tokio::time::timeout(Duration::from_secs(5), stream.read_to_end(&mut heard)).await;
+        Heard::parse(&heard)
+    }
+
     /// A claim that may act: intent and fence. A backoff takes time, which passes here only when told to.
     pub(crate) async fn permit(&self, body: Value) -> (i64, u64) {
         let mut heard = self.post("/v1/claim", &body).await;

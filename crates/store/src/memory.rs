@@ -189,11 +189,25 @@ impl Memory {
         self.on_agenda(limit, |line| (line.status == status && line.wake_at <= now).then_some(line.wake_at))
     }
 
-    pub(crate) fn due(&self, status: Status, now: Timestamp, limit: usize) -> Vec<IntentId> {
-        self.on_agenda(limit, |line| line.due_at.filter(|due_at| line.status == status && *due_at <= now))
+    pub(crate) fn due(
+        &self,
+        status: Status,
+        now: Timestamp,
+        after: Option<(Timestamp, IntentId)>,
+        limit: usize,
+    ) -> Vec<(Timestamp, IntentId)> {
+        let mut lines =
+            self.agenda_lines(|line| line.due_at.filter(|due_at| line.status == status && *due_at <= now));
+        lines.retain(|line| after.is_none_or(|after| *line > after));
+        lines.truncate(limit);
+        lines
     }
 
     fn on_agenda(&self, limit: usize, when: impl Fn(Agenda) -> Option<Timestamp>) -> Vec<IntentId> {
+        self.agenda_lines(when).into_iter().take(limit).map(|(_, id)| id).collect()
+    }
+
+    fn agenda_lines(&self, when: impl Fn(Agenda) -> Option<Timestamp>) -> Vec<(Timestamp, IntentId)> {
         let state = self.state();
         let mut lines: Vec<(Timestamp, IntentId)> = state
             .intents
@@ -201,7 +215,7 @@ impl Memory {
             .filter_map(|stored| Some((when(Agenda::of(stored)?)?, stored.id)))
             .collect();
         lines.sort();
-        lines.into_iter().take(limit).map(|(_, id)| id).collect()
+        lines
     }
 
     pub(crate) fn kept_too_long(&self, now: Timestamp, limit: usize) -> Vec<IntentId> {

@@ -232,13 +232,19 @@ impl Store {
         Ok(ids)
     }
 
-    /// Intents of that status (`ready`, `retryable`, or `pending` for lookups) whose next attempt is due.
-    pub async fn due(&self, status: Status, limit: usize) -> Result<Vec<IntentId>, StoreError> {
+    /// Intents of that status (`ready`, `retryable`, or `pending` for lookups) whose next attempt is due, with since when;
+    /// those that follow on `after`.
+    pub async fn due(
+        &self,
+        status: Status,
+        after: Option<(Timestamp, IntentId)>,
+        limit: usize,
+    ) -> Result<Vec<(Timestamp, IntentId)>, StoreError> {
         let now = self.now().await?;
         match &self.0.backend {
-            Backend::Memory(memory) => Ok(memory.due(status, now, limit)),
-            Backend::Sqlite(sqlite) => sqlite.readers.due(status, now, limit),
-            Backend::Postgres(postgres) => postgres.due(status, now, limit).await,
+            Backend::Memory(memory) => Ok(memory.due(status, now, after, limit)),
+            Backend::Sqlite(sqlite) => sqlite.readers.due(status, now, after, limit),
+            Backend::Postgres(postgres) => postgres.due(status, now, after, limit).await,
         }
     }
 

@@ -4,7 +4,7 @@ use super::*;
 use crate::command::{Claim, Grant};
 use crate::lane::Waiting;
 use crate::permit::{Permit, PermitKind};
-use crate::policy::{OnMismatch, VersionMeans};
+use crate::policy::{OnMismatch, Policy, VersionMeans};
 use crate::record::{Approval, Attempt};
 use crate::verdict::{Hold, Replay, Wait, WaitCause};
 
@@ -91,6 +91,7 @@ pub(super) fn known(mut draft: Draft<'_>, claim: &Claim) -> Transition {
             draft.record.name = Some(claim.name.clone());
             draft.record.fingerprint = Some(claim.fingerprint.clone());
             draft.record.requested_by = draft.command.actor.clone();
+            ask_anew(&mut draft, claim);
             false
         }
         Some(first) if first.recipe() != claim.fingerprint.recipe() => {
@@ -150,7 +151,17 @@ fn again(draft: &mut Draft<'_>, claim: &Claim, event: Event) {
     draft.start_generation();
     draft.record.fingerprint = Some(claim.fingerprint.clone());
     draft.record.requested_by = draft.command.actor.clone();
+    ask_anew(draft, claim);
     draft.journal(event, "");
+}
+
+/// Whether a person must say yes is a question about what is asked for, and a new generation may ask for something else: a
+/// refund of 10 that was refused and comes back as one of 10,000. The rest of the agreement stays (S14).
+fn ask_anew(draft: &mut Draft<'_>, claim: &Claim) {
+    if draft.record.policy.approval != claim.policy.approval {
+        let policy = Policy { approval: claim.policy.approval.clone(), ..(*draft.record.policy).clone() };
+        draft.record.policy = policy.into();
+    }
 }
 
 /// What a claim is told by status alone.

@@ -29,6 +29,21 @@ fn s30_an_approval_is_good_for_all_attempts_of_its_generation_and_no_other() {
 }
 
 #[test]
+fn s30_a_new_generation_is_asked_about_anew() {
+    for outcome in [refused(), not_sent()] {
+        let mut ledger = Ledger::new(Recovery::Person);
+        let permit = ledger.permit();
+        ledger.acted(&permit, outcome);
+        // What was harmless comes back as something that is not.
+        let approval = Some(ApprovalRule::default());
+        ledger.policy = Policy { approval, ..Policy::new(Recovery::Person) }.into();
+        assert!(matches!(ledger.claim_with("corrected"), Verdict::Hold(_)));
+        ledger.policy = Policy::new(Recovery::Person).into();
+        assert!(matches!(ledger.claim_with("corrected"), Verdict::Hold(_)), "and stays asked about");
+    }
+}
+
+#[test]
 fn s30_an_approval_is_bound_to_fingerprint_and_generation() {
     let mut ledger = held(ApprovalRule::default());
     let approve = |generation, input: &str| {

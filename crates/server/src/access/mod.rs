@@ -34,8 +34,17 @@ impl Access {
 
     /// Who asks.
     pub(crate) async fn principal(&self, request: &Request) -> Result<Principal, Problem> {
+        self.who(request, presented(request)?).await
+    }
+
+    /// Who asks, where `Authorization` is for somebody else.
+    pub(crate) async fn principal_by_own_header(&self, request: &Request) -> Result<Principal, Problem> {
+        self.who(request, in_own_header(request)?).await
+    }
+
+    async fn who(&self, request: &Request, presented: Option<&str>) -> Result<Principal, Problem> {
         self.tokens.refresh(REFRESH).await?;
-        let Some(text) = presented(request)? else {
+        let Some(text) = presented else {
             if self.tokens.are_needed() {
                 return Err(Problem::new(
                     Code::TokenMissing,
@@ -53,6 +62,15 @@ impl Access {
                 "Make another one: twicesafe token create.",
             )),
         }
+    }
+
+    /// The tenants there are.
+    pub(crate) fn tenants(&self) -> Vec<String> {
+        let mut all: Vec<String> = self.tokens.tenants().iter().cloned().collect();
+        if !all.iter().any(|tenant| tenant == principal::TENANT_DEFAULT) {
+            all.push(principal::TENANT_DEFAULT.to_owned());
+        }
+        all
     }
 
     /// The same somebody as of now: a token may have been revoked, and there may be tenants that were not there before.
@@ -90,12 +108,17 @@ impl Access {
     }
 }
 
+fn in_own_header(request: &Request) -> Result<Option<&str>, Problem> {
+    let Some(value) = request.headers.get("twicesafe-token") else { return Ok(None) };
+    value.to_str().map(Some).map_err(|_| {
+        Problem::new(Code::TokenRefused, "the token is not text", "Copy it again, without line breaks.")
+    })
+}
+
 /// The token a request carries, in either of two headers.
 fn presented(request: &Request) -> Result<Option<&str>, Problem> {
-    if let Some(value) = request.headers.get("twicesafe-token") {
-        return value.to_str().map(Some).map_err(|_| {
-            Problem::new(Code::TokenRefused, "the token is not text", "Copy it again, without line breaks.")
-        });
+    if let Some(token) = in_own_header(request)? {
+        return Ok(Some(token));
     }
     let Some(value) = request.headers.get(hyper::header::AUTHORIZATION) else { return Ok(None) };
     let bearer = value.to_str().ok().and_then(|value| {

@@ -185,6 +185,11 @@ impl Principal {
         }
     }
 
+    /// On whose behalf it acts.
+    pub(crate) fn tenant(&self) -> &str {
+        self.reach.as_ref().map_or(TENANT_DEFAULT, |reach| &reach.tenant)
+    }
+
     /// The token's id, where there is one.
     pub(crate) fn token(&self) -> Option<&str> {
         self.reach.as_ref().map(|reach| reach.token.as_str())

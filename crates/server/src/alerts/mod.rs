@@ -168,9 +168,16 @@ impl Alerts {
             _ => Right::Review,
         };
         let configuration = self.shared.configuration();
+        let destinations = self.shared.destinations();
+        let owner = destinations.owner(name).filter(|owner| configuration.people.contains_key(*owner));
         let mut all_told = true;
         for (person, about) in &configuration.people {
-            if about.rights.contains(&right) && about.cares_for(name.scope.as_str()) {
+            // What has an owner is the owner's business; everything else is everybody's who may decide it.
+            let is_concerned = match owner {
+                Some(owner) => owner == person,
+                None => about.rights.contains(&right) && about.cares_for(name.scope.as_str()),
+            };
+            if is_concerned {
                 for (number, channel) in about.alert.0.iter().enumerate() {
                     all_told &= self.tell(occasion, person, number, channel);
                 }

@@ -4,6 +4,7 @@ use twicesafe_ledger::{Address, Ledger};
 
 use super::{Alert, Configuration};
 use crate::access::{Right, Tokens};
+use crate::gateway::Destinations;
 use crate::http::Tls;
 
 /// Longest name of a person, and shortest secret for links.
@@ -49,6 +50,7 @@ pub async fn check(configuration: &Configuration, ledger: Option<&Ledger>) -> Ve
             .iter()
             .for_each(|(name, value)| secret(&format!("traces.headers.{name}"), value, &mut found));
     }
+    destinations(configuration, &mut found);
     reach(configuration, ledger, &mut found).await;
     found.0
 }
@@ -182,6 +184,34 @@ fn links(configuration: &Configuration, found: &mut Found) {
             );
         }
         None => {}
+    }
+}
+
+/// The pre-launch checklist for routes.
+fn destinations(configuration: &Configuration, found: &mut Found) {
+    for about in configuration.callbacks.iter().filter(|text| {
+        !text.parse::<hyper::Uri>().is_ok_and(|uri| uri.scheme().is_some() && uri.host().is_some())
+    }) {
+        found.error(
+            "callbacks",
+            format!("`{about}` is not an address; write https://n8n.example.com/webhook-waiting/"),
+        );
+    }
+    let read = match Destinations::read(configuration) {
+        Ok(read) => read,
+        Err(wrong) => {
+            return wrong.into_iter().for_each(|wrong| found.error(&wrong.about, wrong.words));
+        }
+    };
+    for (about, is_error, words) in read.advice(configuration) {
+        found.0.push(Advice { is_error, about, words });
+    }
+    for (name, destination) in &configuration.destinations {
+        if let Some(auth) = &destination.auth {
+            for (field, value) in auth.secrets() {
+                secret(&format!("destinations.{name}.auth.{field}"), value, found);
+            }
+        }
     }
 }
 

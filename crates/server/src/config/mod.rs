@@ -2,6 +2,7 @@
 //! contain is published as a JSON Schema made from these types.
 
 mod check;
+pub mod destinations;
 mod listen;
 mod load;
 mod people;
@@ -41,6 +42,10 @@ pub struct Configuration {
     pub alerts: AlertRules,
     /// The mail server for alerts by mail.
     pub smtp: Option<Smtp>,
+    /// Systems that effects go to: `/to/NAME/...`.
+    pub destinations: BTreeMap<String, destinations::Destination>,
+    /// What addresses begin with that answers may be posted to, where callers name one in `Twicesafe-Callback`.
+    pub callbacks: Vec<String>,
     /// Where traces go.
     pub traces: Option<Traces>,
     /// How the server logs.

@@ -1,6 +1,5 @@
-//! Bodies of answers: whole, or a stream of events.
+//! Bodies of answers: whole, a stream of events, or parts as they arrive from elsewhere.
 
-use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -19,11 +18,29 @@ pub(crate) enum Body {
         events: mpsc::Receiver<Bytes>,
         _kept: Box<dyn std::any::Any + Send>,
     },
+    Parts(mpsc::Receiver<Part>),
 }
+
+/// Of a body that arrives from elsewhere.
+pub(crate) enum Part {
+    Data(Bytes),
+    /// That was all. Without it the body was cut short.
+    End,
+}
+
+/// A body was cut short, and is not ended as if it were whole (S21).
+#[derive(Debug, thiserror::Error)]
+#[error("the body was cut short")]
+pub(crate) struct Cut;
 
 impl Body {
     pub(crate) fn whole(bytes: Bytes) -> Self {
         Self::Whole(Some(bytes).filter(|bytes| !bytes.is_empty()))
+    }
+
+    /// Parts as they arrive.
+    pub(crate) fn parts(parts: mpsc::Receiver<Part>) -> Self {
+        Self::Parts(parts)
     }
 
     /// A stream of events, and where to put them. It ends when the sender goes.
@@ -35,17 +52,22 @@ impl Body {
 
 impl hyper::body::Body for Body {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = Cut;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
         match &mut *self {
             Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
             Self::Events { events, .. } => {
                 events.poll_recv(context).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
             }
+            Self::Parts(parts) => parts.poll_recv(context).map(|part| match part {
+                Some(Part::Data(bytes)) => Some(Ok(Frame::data(bytes))),
+                Some(Part::End) => None,
+                None => Some(Err(Cut)),
+            }),
         }
     }
 
@@ -56,7 +78,7 @@ impl hyper::body::Body for Body {
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
-            Self::Events { .. } => SizeHint::default(),
+            Self::Events { .. } | Self::Parts(_) => SizeHint::default(),
         }
     }
 }

@@ -129,7 +129,10 @@ pub(crate) fn status_of(code: Code) -> StatusCode {
         | Code::Moved
         | Code::TooEarly
         | Code::WrongStatus => StatusCode::CONFLICT,
-        Code::NoSuchIntent | Code::NoSuchPage | Code::TokenUnknown => StatusCode::NOT_FOUND,
+        Code::NoSuchIntent | Code::NoSuchPage | Code::TokenUnknown | Code::NoSuchDestination => {
+            StatusCode::NOT_FOUND
+        }
+        Code::DestinationAway => StatusCode::BAD_GATEWAY,
         Code::InputTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         Code::TokenMissing | Code::TokenRefused => StatusCode::UNAUTHORIZED,
         Code::TooSlow => StatusCode::REQUEST_TIMEOUT,
@@ -142,6 +145,7 @@ pub(crate) fn status_of(code: Code) -> StatusCode {
         | Code::UnsafeDurability
         | Code::LedgerDamaged
         | Code::ClockJumped
+        | Code::Paused
         | Code::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
         _ => StatusCode::BAD_REQUEST,
     }

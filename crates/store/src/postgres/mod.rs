@@ -236,9 +236,10 @@ impl Postgres {
         &self,
         status: Status,
         now: Timestamp,
+        after: Option<(Timestamp, IntentId)>,
         limit: usize,
-    ) -> Result<Vec<IntentId>, StoreError> {
-        self.readers.due(status, now, limit).await
+    ) -> Result<Vec<(Timestamp, IntentId)>, StoreError> {
+        self.readers.due(status, now, after, limit).await
     }
 
     pub(crate) async fn kept_too_long(

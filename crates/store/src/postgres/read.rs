@@ -168,10 +168,25 @@ impl Readers {
         &self,
         status: Status,
         now: Timestamp,
+        after: Option<(Timestamp, IntentId)>,
         limit: usize,
-    ) -> Result<Vec<IntentId>, StoreError> {
-        let sql = "SELECT intent FROM @agenda WHERE status = $3 AND due_at <= $1 ORDER BY due_at LIMIT $2";
-        self.ids(sql, now, limit, Some(status)).await
+    ) -> Result<Vec<(Timestamp, IntentId)>, StoreError> {
+        let sql = "SELECT due_at, intent FROM @agenda
+                   WHERE status = $3 AND due_at <= $1 AND (due_at, intent) > ($4, $5)
+                   ORDER BY due_at, intent LIMIT $2";
+        let (at, id) = after.map_or((i64::MIN, i64::MIN), |(at, id)| (at.as_millis(), id.number()));
+        let (now, limit, status) = (now.as_millis(), limit as i64, status.as_str());
+        let values: [(&(dyn ToSql + Sync), Type); 5] = [
+            (&now, Type::INT8),
+            (&limit, Type::INT8),
+            (&status, Type::TEXT),
+            (&at, Type::INT8),
+            (&id, Type::INT8),
+        ];
+        let rows = self.rows(sql, &values).await?;
+        rows.iter()
+            .map(|row| Ok((Timestamp::from_millis(get(row, 0)?), IntentId::new(get(row, 1)?))))
+            .collect()
     }
 
     pub(super) async fn kept_too_long(

@@ -176,12 +176,18 @@ impl Readers {
         &self,
         status: Status,
         now: Timestamp,
+        after: Option<(Timestamp, IntentId)>,
         limit: usize,
-    ) -> Result<Vec<IntentId>, StoreError> {
-        self.ids(
-            "SELECT intent FROM agenda WHERE status = ?1 AND due_at <= ?2 ORDER BY due_at LIMIT ?3",
-            (status.as_str(), now.as_millis(), limit as i64),
-        )
+    ) -> Result<Vec<(Timestamp, IntentId)>, StoreError> {
+        let (at, id) = after.map_or((i64::MIN, i64::MIN), |(at, id)| (at.as_millis(), id.number()));
+        let connection = self.connection()?;
+        let statement = prepared(
+            &connection,
+            "SELECT due_at, intent FROM agenda WHERE status = ?1 AND due_at <= ?2 AND (due_at, intent) > (?3, ?4) \
+             ORDER BY due_at, intent LIMIT ?5",
+        )?;
+        let values = (status.as_str(), now.as_millis(), at, id, limit as i64);
+        all(statement, values, |row| Ok((Timestamp::from_millis(get(row, 0)?), IntentId::new(get(row, 1)?))))
     }
 
     pub(crate) fn kept_too_long(&self, now: Timestamp, limit: usize) -> Result<Vec<IntentId>, StoreError> {

@@ -73,7 +73,9 @@ pub async fn s24_a_native_key_is_sent_again_only_in_time(world: &World) {
     let policy = Policy { attempts_max: 9, ..world.policy(native) };
     let first = world.tell(claim("k", &policy)).await;
     world.tell(settle(&first, Outcome::unknown("cut"))).await;
-    assert_eq!(world.other.due(Status::Retryable, 10).await.unwrap(), [id(&first)]);
+    let due = world.other.due(Status::Retryable, None, 10).await.unwrap();
+    assert_eq!(due.iter().map(|(_, id)| *id).collect::<Vec<_>>(), [id(&first)]);
+    assert_eq!(world.other.due(Status::Retryable, due.last().copied(), 10).await.unwrap(), []);
     let second = world.tell(claim("k", &policy)).await;
     assert!(permit(&second).doubt);
     let doubtful = world.tell(settle(&second, Outcome::unknown("cut"))).await;

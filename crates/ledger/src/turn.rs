@@ -1,0 +1,96 @@
+//! Waiting for one's turn: for leave to act, for another's answer, a lane, a due time or a person (S8, S15). One loop for
+//! every door.
+
+use std::pin::Pin;
+use std::time::{Duration, Instant};
+
+use twicesafe_core::{CommandId, Grant, Verdict, WaitCause};
+use twicesafe_store::Applied;
+
+use crate::error::Error;
+use crate::intent::Intent;
+use crate::ledger::{Ledger, new_command_id};
+
+/// Pauses before asking again where nobody knows how long to wait: at first, and at most.
+const PAUSE_MIN: Duration = Duration::from_millis(10);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// What a caller is told when nothing better is known.
+pub(crate) const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(1);
+
+/// What waiting came to.
+pub(crate) struct Turn {
+    /// What the last claim was told. [`Verdict::Wait`]: patience is over, or a lookup is due.
+    pub(crate) applied: Applied,
+    /// From before that claim was submitted: the holder's own clock bounds what it may do (S9).
+    pub(crate) started: Instant,
+    /// Patience is over.
+    pub(crate) is_over: bool,
+}
+
+impl Ledger {
+    /// Claims until there is something to do or to tell, or `patience` ends. With an id of a caller's own the same claim is
+    /// made each time, and who makes it can be told of a lookup that is due; otherwise only who brought a lookup is.
+    pub(crate) async fn turn<P: Future<Output = ()>>(
+        &self,
+        intent: &Intent,
+        id: Option<CommandId>,
+        mut patience: Pin<&mut P>,
+    ) -> Result<Turn, Error> {
+        let mut is_over = false;
+        // Grows, because some waits cannot say for how long: a clock that is not trusted, a lane with a queue.
+        let mut pause_min = PAUSE_MIN;
+        loop {
+            if intent.holder_lives.is_some() && self.holder_lives(intent).await? {
+                // A claim would only spread doubt: whoever has it is alive, whatever its lease says.
+                if is_over {
+                    return Err(Error::Pending { retry_after: RETRY_AFTER_DEFAULT });
+                }
+                is_over = tokio::select! {
+                    () = tokio::time::sleep(RETRY_AFTER_DEFAULT) => false,
+                    () = patience.as_mut() => true,
+                };
+                continue;
+            }
+            let started = Instant::now();
+            // Boxed, so that thousands who wait hold room for waiting and not for claiming.
+            let claiming =
+                Box::pin(self.claim_applied(intent, id.unwrap_or_else(new_command_id), Grant::Permit));
+            let applied = claiming.await?;
+            let (until, cause) = match &applied.verdict {
+                Verdict::Wait(told) => (told.until.since(applied.at), Some(told.cause)),
+                Verdict::Hold(_) if intent.waits_for_people => (PAUSE_MAX, None),
+                _ => return Ok(Turn { applied, started, is_over }),
+            };
+            let asks = id.is_some() || intent.lookup.is_some();
+            if is_over || cause == Some(WaitCause::LookupDue) && asks {
+                return Ok(Turn { applied, started, is_over });
+            }
+            let mut known = applied.stored.as_ref().map(|stored| (stored.id, stored.version));
+            // Many wait at once: what was read must not be kept for each of them.
+            drop(applied);
+            let pause = match cause {
+                Some(WaitCause::Lane(blocker)) => {
+                    if let Some(blocker) = blocker {
+                        known = Box::pin(self.store().find_id(blocker))
+                            .await?
+                            .map(|stored| (stored.id, stored.version));
+                    }
+                    pause_min
+                }
+                _ => until.max(pause_min),
+            };
+            pause_min = (pause_min * 2).min(PAUSE_MAX);
+            let changed = async {
+                match known {
+                    Some((id, version)) => self.store().changed(id, version).await,
+                    None => std::future::pending().await,
+                }
+            };
+            is_over = tokio::select! {
+                () = changed => false,
+                () = tokio::time::sleep(pause) => false,
+                () = patience.as_mut() => true,
+            };
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! What is known of common destinations: data, in the form an operator would write it. Each statement says whether it was
+//! verified from the vendor's own documentation or is only believed.
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use serde::Deserialize;
+
+use crate::config::destinations::Destination;
+
+macro_rules! entries {
+    ($($name:literal)*) => {
+        const FILES: &[(&str, &str)] = &[$(($name, include_str!(concat!("../../catalog/", $name, ".yaml")))),*];
+    };
+}
+
+entries! {
+    "adyen" "airtable" "discord" "github" "gmail" "google-sheets" "hubspot" "intercom" "jira" "linear" "mailgun" "notion" "paypal" "pipedrive" "postmark" "quickbooks" "resend" "salesforce" "sendgrid" "shopify" "slack" "square" "stripe" "telegram" "twilio" "xero" "zendesk"
+}
+
+/// One destination of the catalog.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Entry {
+    /// What people call it.
+    pub title: String,
+    /// What is known of it, one statement each.
+    pub facts: Vec<Fact>,
+    /// What a configuration that uses it gets.
+    pub destination: Destination,
+}
+
+/// Something that is known.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fact {
+    /// What.
+    pub says: String,
+    /// Whether the vendor's own documentation, library or API description says so; otherwise it is believed.
+    pub verified: bool,
+}
+
+/// All entries, by name.
+pub fn entries() -> &'static BTreeMap<&'static str, Entry> {
+    static ENTRIES: OnceLock<BTreeMap<&'static str, Entry>> = OnceLock::new();
+    ENTRIES.get_or_init(|| {
+        let read = |(name, text): &(&'static str, &str)| {
+            let entry = serde_saphyr::from_str(text).unwrap_or_else(|error| {
+                panic!("the catalog's {name}.yaml is wrong, which a test would have found: {error}")
+            });
+            (*name, entry)
+        };
+        FILES.iter().map(read).collect()
+    })
+}
+
+/// An entry, or what was probably meant.
+pub fn entry(name: &str) -> Result<&'static Entry, String> {
+    entries().get(name).ok_or_else(|| {
+        let names: Vec<&str> = entries().keys().copied().collect();
+        let nearest = names
+            .iter()
+            .map(|known| (strsim::damerau_levenshtein(name, known), known))
+            .min()
+            .filter(|(distance, known)| *distance <= known.len().max(name.len()) / 2)
+            .map_or_else(String::new, |(_, known)| format!("; did you mean `{known}`?"));
+        format!("the catalog has no `{name}`; it has {}{nearest}", names.join(", "))
+    })
+}

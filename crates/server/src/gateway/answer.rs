@@ -1,0 +1,241 @@
+//! Answers of destinations: read to their end within limits, kept without what is nobody's business, given again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use hyper::{Response, StatusCode};
+use serde_json::{Map, Value};
+use twicesafe_ledger::{ANSWER_BYTES_MAX, Answer, Body, ExternalId};
+
+use super::sending::body_view;
+use super::upstream::{Failure, Lent};
+
+/// What the head of a kept answer begins with.
+const HEAD: &str = "HTTP ";
+/// Most of an answer that is passed on where it is too large to keep.
+const PASSED_BYTES_MAX: u64 = 1 << 30;
+/// What a destination may ask us to wait at most.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// An answer that was read to its end.
+#[derive(Clone, Debug)]
+pub(crate) struct Whole {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Body,
+}
+
+impl Whole {
+    pub(crate) fn of(status: StatusCode, headers: &HeaderMap, body: Body) -> Self {
+        Self { status, headers: kept_headers(headers), body }
+    }
+
+    /// Reads an answer to its end. One that is cut short is none (S21); of one that is too large only its length and digest
+    /// are kept, and `passed` gets the whole of it, part by part (S20).
+    pub(crate) async fn read(
+        response: Response<Incoming>,
+        lent: Lent,
+        passed: impl Fn(&Response<()>) -> Option<super::passing::Passed>,
+    ) -> Result<Self, Failure> {
+        let (head, mut body) = response.into_parts();
+        let announced = hyper::body::Body::size_hint(&body).exact().unwrap_or_default();
+        let mut first: Option<Bytes> = None;
+        let mut all = BytesMut::new();
+        let mut large: Option<Large> = None;
+        let headers = kept_headers(&head.headers);
+        let mut shown = Response::new(());
+        *shown.status_mut() = head.status;
+        *shown.headers_mut() = headers.clone();
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|_| Failure::Unknown("its answer was cut short".to_owned()))?;
+            let Ok(data) = frame.into_data() else { continue };
+            if let Some(large) = &mut large {
+                large.take(data).await?;
+                continue;
+            }
+            let so_far = first.as_ref().map_or(all.len(), Bytes::len) + data.len();
+            if so_far > ANSWER_BYTES_MAX {
+                let mut begun = Large { bytes: 0, hasher: blake3::Hasher::new(), passed: passed(&shown) };
+                begun.take(first.take().unwrap_or_else(|| all.split().freeze())).await?;
+                begun.take(data).await?;
+                large = Some(begun);
+                continue;
+            }
+            // Most answers are one part: those are not copied.
+            match (first.take(), all.is_empty()) {
+                (None, true) => first = Some(data),
+                (before, _) => {
+                    all.reserve(
+                        usize::try_from(announced)
+                            .unwrap_or_default()
+                            .min(ANSWER_BYTES_MAX)
+                            .saturating_sub(all.len()),
+                    );
+                    all.extend_from_slice(&before.unwrap_or_default());
+                    all.extend_from_slice(&data);
+                }
+            }
+        }
+        lent.give_back();
+        let body = match large {
+            Some(large) => large.end().await,
+            None => Body::Kept(first.unwrap_or_else(|| all.freeze())),
+        };
+        Ok(Self { status: head.status, headers, body })
+    }
+
+    /// As expressions see it.
+    pub(crate) fn view(&self) -> Value {
+        let header = |(name, value): (&HeaderName, &HeaderValue)| {
+            Some((name.as_str().to_owned(), Value::from(value.to_str().ok()?)))
+        };
+        let headers: Map<String, Value> = self.headers.iter().filter_map(header).collect();
+        let media_type =
+            self.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let media_type = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        let body = match &self.body {
+            Body::Kept(bytes) => body_view(media_type, bytes),
+            Body::NotKept { .. } => Value::Null,
+        };
+        super::outcome::answer_view(self.status.as_u16(), Value::Object(headers), body)
+    }
+
+    /// When the destination asks to be tried again.
+    pub(crate) fn retry_after(&self) -> Option<Duration> {
+        let text = self.headers.get(RETRY_AFTER)?.to_str().ok()?;
+        let span = match text.trim().parse::<u64>() {
+            Ok(seconds) => Duration::from_secs(seconds),
+            Err(_) => {
+                let at = jiff::fmt::rfc2822::parse(text.trim()).ok()?.timestamp();
+                let left = at.duration_since(jiff::Timestamp::now());
+                Duration::try_from(left).unwrap_or_default()
+            }
+        };
+        Some(span.min(RETRY_AFTER_MAX))
+    }
+
+    /// As it is kept.
+    pub(crate) fn kept(&self, external_id: Option<&str>) -> Answer {
+        let mut head = format!("{HEAD}{}\n", self.status.as_u16());
+        for (name, value) in &self.headers {
+            if let Ok(value) = value.to_str() {
+                head.push_str(&format!("{name}: {value}\n"));
+            }
+        }
+        Answer {
+            external_id: external_id.and_then(ExternalId::new),
+            head: Arc::from(head),
+            body: self.body.clone(),
+        }
+    }
+
+    /// An answer as it was kept. One that came by another door (a person, the API) is told as JSON.
+    pub(crate) fn from_kept(answer: &Answer) -> Self {
+        let mut lines = answer.head.lines();
+        let status = lines.next().and_then(|line| line.strip_prefix(HEAD)?.parse().ok());
+        let mut headers = HeaderMap::new();
+        let status = match status.and_then(|status: u16| StatusCode::from_u16(status).ok()) {
+            Some(status) => {
+                for (name, value) in lines.filter_map(|line| line.split_once(": ")) {
+                    if let (Ok(name), Ok(value)) =
+                        (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_str(value))
+                    {
+                        headers.append(name, value);
+                    }
+                }
+                status
+            }
+            None => {
+                headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+                StatusCode::OK
+            }
+        };
+        Self { status, headers, body: answer.body.clone() }
+    }
+}
+
+/// An answer too large to keep.
+struct Large {
+    bytes: u64,
+    hasher: blake3::Hasher,
+    passed: Option<super::passing::Passed>,
+}
+
+impl Large {
+    async fn take(&mut self, data: Bytes) -> Result<(), Failure> {
+        self.bytes += data.len() as u64;
+        if self.bytes > PASSED_BYTES_MAX {
+            return Err(Failure::Unknown(format!("its answer has more than {PASSED_BYTES_MAX} bytes")));
+        }
+        self.hasher.update(&data);
+        if let Some(passed) = &mut self.passed {
+            passed.pass(data).await;
+        }
+        Ok(())
+    }
+
+    async fn end(mut self) -> Body {
+        if let Some(passed) = &mut self.passed {
+            passed.end().await;
+        }
+        Body::NotKept { bytes: self.bytes, digest: self.hasher.finalize().into() }
+    }
+}
+
+/// Headers of answers that are kept and shown: an allow-list, because nobody knows what else is in the others (S22).
+fn kept_headers(headers: &HeaderMap) -> HeaderMap {
+    let is_kept = |name: &HeaderName| {
+        matches!(
+            name.as_str(),
+            "content-type"
+                | "content-language"
+                | "content-disposition"
+                | "content-encoding"
+                | "etag"
+                | "last-modified"
+                | "location"
+                | "link"
+                | "retry-after"
+                | "request-id"
+                | "x-request-id"
+                | "x-idempotency-lookup"
+                | "idempotent-replayed"
+                | "original-request"
+                | "www-authenticate"
+                | "allow"
+        ) || name.as_str().ends_with("-version")
+    };
+    headers
+        .iter()
+        .filter(|(name, _)| is_kept(name))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s22_a_kept_answer_comes_back_as_it_was() {
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert("set-cookie", HeaderValue::from_static("secret"));
+        headers.insert("date", HeaderValue::from_static("now"));
+        headers.insert("stripe-version", HeaderValue::from_static("2026-01-01"));
+        let whole = Whole {
+            status: StatusCode::CREATED,
+            headers: kept_headers(&headers),
+            body: Body::Kept(Bytes::from_static(b"{}")),
+        };
+        let kept = whole.kept(Some("ch_1"));
+        assert!(!kept.head.contains("secret") && !kept.head.contains("date"));
+        let back = Whole::from_kept(&kept);
+        assert_eq!((back.status, back.headers.len()), (StatusCode::CREATED, 2));
+        assert_eq!(Whole::from_kept(&Answer::of("{}")).status, StatusCode::OK);
+    }
+}

@@ -1,0 +1,151 @@
+//! How the server identifies itself at a destination. Secrets are read when the configuration is, and never stored or logged
+//! (S41).
+
+use std::time::{Duration, Instant};
+
+use base64::Engine;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue};
+use hyper::{Method, Request};
+
+use super::template::percent_encode;
+use super::upstream::{Base, Care, Upstream, tls_client};
+use crate::config::destinations::{Auth, OAuth};
+
+/// How long a token is good where nobody says, and how long before its end another one is fetched.
+const TOKEN_TIME_DEFAULT: Duration = Duration::from_secs(300);
+const TOKEN_MARGIN: Duration = Duration::from_secs(30);
+/// Largest answer of a place that gives tokens, and how long it may take.
+const TOKEN_BYTES_MAX: usize = 64 << 10;
+const TOKEN_FETCH_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// What is shown to a destination.
+pub(crate) enum Credentials {
+    /// Nothing.
+    None,
+    Header(HeaderName, HeaderValue),
+    Fetched(Box<Fetched>),
+}
+
+/// A token that is fetched, and fetched again.
+pub(crate) struct Fetched {
+    place: Upstream,
+    path: String,
+    form: String,
+    token: tokio::sync::Mutex<Option<(HeaderValue, Instant)>>,
+}
+
+impl Credentials {
+    pub(crate) fn read(auth: &Auth) -> Result<Self, String> {
+        let reveal = |secret: &crate::config::Secret| secret.reveal().map_err(|error| error.to_string());
+        let header = |text: String| {
+            let mut value =
+                HeaderValue::from_str(&text).map_err(|_| "the secret cannot be in a header".to_owned())?;
+            value.set_sensitive(true);
+            Ok::<_, String>(value)
+        };
+        Ok(match auth {
+            Auth::None => Self::None,
+            Auth::Bearer(token) => Self::Header(AUTHORIZATION, header(format!("Bearer {}", reveal(token)?))?),
+            Auth::Basic(basic) => {
+                let pair = format!("{}:{}", reveal(&basic.user)?, reveal(&basic.password)?);
+                let encoded = base64::engine::general_purpose::STANDARD.encode(pair);
+                Self::Header(AUTHORIZATION, header(format!("Basic {encoded}"))?)
+            }
+            Auth::Header(own) => {
+                let name = HeaderName::from_bytes(own.name.as_bytes())
+                    .map_err(|_| format!("`{}` is not a header", own.name))?;
+                Self::Header(name, header(reveal(&own.value)?)?)
+            }
+            Auth::OAuth(oauth) => Self::Fetched(Box::new(Fetched::read(oauth)?)),
+        })
+    }
+
+    /// The header that shows who the server is; `None` where nobody asks.
+    pub(crate) async fn shown(&self) -> Result<Option<(HeaderName, HeaderValue)>, String> {
+        match self {
+            Self::None => Ok(None),
+            Self::Header(name, value) => Ok(Some((name.clone(), value.clone()))),
+            Self::Fetched(fetched) => Ok(Some((AUTHORIZATION, fetched.token().await?))),
+        }
+    }
+
+    /// The destination did not take them: what was fetched is fetched anew.
+    pub(crate) async fn refused(&self) {
+        if let Self::Fetched(fetched) = self {
+            *fetched.token.lock().await = None;
+        }
+    }
+}
+
+impl Fetched {
+    fn read(oauth: &OAuth) -> Result<Self, String> {
+        let reveal = |secret: &crate::config::Secret| secret.reveal().map_err(|error| error.to_string());
+        let base =
+            Base::parse(&oauth.token_url).map_err(|_| format!("`{}` is not an address", oauth.token_url))?;
+        let (id, secret) = (reveal(&oauth.client_id)?, reveal(&oauth.client_secret)?);
+        let mut form = "grant_type=client_credentials".to_owned();
+        let fields = [
+            ("client_id", Some(&id)),
+            ("client_secret", Some(&secret)),
+            ("scope", oauth.scope.as_ref()),
+            ("audience", oauth.audience.as_ref()),
+        ];
+        for (name, value) in fields {
+            if let Some(value) = value {
+                form.push_str(&format!("&{name}="));
+                percent_encode(value, &mut form);
+            }
+        }
+        // The address is an operator's own, whole and with its path.
+        let place = Upstream::new(base, true, tls_client(None)?);
+        Ok(Self { place, path: String::new(), form, token: tokio::sync::Mutex::new(None) })
+    }
+
+    async fn token(&self) -> Result<HeaderValue, String> {
+        // One at a time: the others wait for what the first one fetches.
+        let mut token = self.token.lock().await;
+        if let Some((value, until)) = &*token
+            && Instant::now() < *until
+        {
+            return Ok(value.clone());
+        }
+        let fetched = tokio::time::timeout(TOKEN_FETCH_TIME_MAX, self.fetch())
+            .await
+            .unwrap_or_else(|_| Err("it took too long".to_owned()))
+            .map_err(|why| format!("no token was given: {why}"))?;
+        *token = Some(fetched.clone());
+        Ok(fetched.0)
+    }
+
+    async fn fetch(&self) -> Result<(HeaderValue, Instant), String> {
+        let mut request = Request::new(Full::new(Bytes::from(self.form.clone())));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = self.place.base().join(&self.path)?;
+        request
+            .headers_mut()
+            .insert(CONTENT_TYPE, HeaderValue::from_static("application/x-www-form-urlencoded"));
+        let started = Instant::now();
+        let exchanged = self.place.exchange(request, Care::Little, || Ok(())).await;
+        let (response, lent) = exchanged.map_err(|failure| format!("{failure:?}"))?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), TOKEN_BYTES_MAX)
+            .collect()
+            .await
+            .map_err(|_| "the answer was cut short or too large".to_owned())?
+            .to_bytes();
+        lent.give_back();
+        if !status.is_success() {
+            return Err(format!("it answered {}", status.as_u16()));
+        }
+        let answer: serde_json::Value =
+            serde_json::from_slice(&body).map_err(|_| "the answer is not JSON".to_owned())?;
+        let text = answer["access_token"].as_str().ok_or("the answer has no access_token")?;
+        let mut value = HeaderValue::from_str(&format!("Bearer {text}"))
+            .map_err(|_| "the token cannot be in a header".to_owned())?;
+        value.set_sensitive(true);
+        let good_for = answer["expires_in"].as_u64().map_or(TOKEN_TIME_DEFAULT, Duration::from_secs);
+        Ok((value, started + good_for.saturating_sub(TOKEN_MARGIN)))
+    }
+}

@@ -1,0 +1,143 @@
+//! Answers that come later: posted once to where the caller said, because a person was asked first (S27).
+//!
+//! The address is noted in the ledger before the caller is told that it was accepted; whoever finds the note once the intent is
+//! settled posts the answer, as an intent of its own.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::Uri;
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use serde_json::{Value, json};
+use twicesafe_ledger::{Answer, Code, Ended, Error, Intent, IntentId, Policy, Recovery, Stored, Trouble};
+
+use super::Arrival;
+use super::answer::Whole;
+use super::sending::{CALLBACK, Sending};
+use crate::config::destinations::OnHold;
+use crate::http::{Problem, Request};
+use crate::server::Shared;
+
+/// The scope of every callback, and the kind of notes they are promised in.
+const SCOPE: &str = "twicesafe/callback";
+const KIND: &str = "callback";
+/// How long a try may take.
+const POST_TIME_MAX: Duration = Duration::from_secs(15);
+/// Longest address.
+const ADDRESS_BYTES_MAX: usize = 2000;
+
+/// Where the caller wants the answer, if its route has it posted.
+pub(super) fn wanted(arrival: &Arrival<'_>, request: &Request) -> Result<Option<String>, Problem> {
+    let Some(address) = request.header(CALLBACK).filter(|_| arrival.route.on_hold == Some(OnHold::Callback))
+    else {
+        return Ok(None);
+    };
+    let configuration = arrival.shared.configuration();
+    let is_allowed = address.len() <= ADDRESS_BYTES_MAX
+        && address
+            .parse::<Uri>()
+            .is_ok_and(|uri| uri.authority().is_some_and(|name| !name.as_str().contains('@')))
+        && configuration.callbacks.iter().any(|allowed| is_below(address, allowed));
+    match is_allowed {
+        true => Ok(Some(address.to_owned())),
+        false => Err(Problem::new(
+            Code::CallbackRefused,
+            "answers may not be posted to that address",
+            "Name what it begins with under `callbacks:` in the configuration.",
+        )),
+    }
+}
+
+fn is_below(address: &str, allowed: &str) -> bool {
+    address
+        .strip_prefix(allowed)
+        .is_some_and(|rest| allowed.ends_with('/') || rest.is_empty() || rest.starts_with(['/', '?']))
+}
+
+/// Notes where an answer is to be posted, before anybody relies on it.
+pub(super) async fn promise(arrival: &Arrival<'_>, ended: &Ended, sending: &Sending) -> Result<(), Problem> {
+    let (Some(address), Some(stored)) = (&sending.callback, &ended.stored) else { return Ok(()) };
+    let name = format!("{}:{}", stored.id.number(), stored.record.generation);
+    Ok(arrival.shared.ledger.store().put_note(KIND, &name, Some(address)).await?)
+}
+
+/// Posts what can be posted now.
+pub(super) async fn keep_promises(shared: &Arc<Shared>) -> Result<(), Error> {
+    let store = shared.ledger.store();
+    for (name, address) in store.notes(KIND).await? {
+        let parsed = name
+            .split_once(':')
+            .and_then(|(id, generation)| Some((id.parse().ok()?, generation.parse().ok()?)));
+        let Some((id, generation)) = parsed else { continue };
+        let Some(stored) = store.find_id(IntentId::new(id)).await? else {
+            store.put_note(KIND, &name, None).await?;
+            continue;
+        };
+        let is_over = stored.record.generation > generation || stored.record.status.is_settled();
+        if is_over && posted(shared, &name, &address, &stored).await {
+            store.put_note(KIND, &name, None).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Posts one, as an intent; says whether nothing is left to do.
+async fn posted(shared: &Arc<Shared>, name: &str, address: &str, stored: &Stored) -> bool {
+    let policy = Policy { attempts_max: 10, ..Policy::new(Recovery::Repeat) };
+    let (Ok(intent), Ok(uri)) = (Intent::new(SCOPE, name), address.parse::<Uri>()) else { return true };
+    let intent = intent.policy(policy).wait(Duration::ZERO);
+    let body = document(stored).to_string();
+    let client = shared.client.clone();
+    let post = move |_| async move {
+        let headers = [(CONTENT_TYPE, HeaderValue::from_static("application/json"))];
+        match tokio::time::timeout(POST_TIME_MAX, client.post(uri, headers, body)).await {
+            Ok(Ok(status)) if status.is_success() => Ok(Answer::of(status.as_str().to_owned())),
+            Ok(Ok(status)) if status.is_client_error() && status.as_u16() != 429 => {
+                Err(Trouble::refused(Answer::of(status.as_str().to_owned())))
+            }
+            Ok(Ok(status)) => Err(Trouble::unknown(format!("it answered {status}"))),
+            Ok(Err(why)) => Err(Trouble::unknown(why)),
+            Err(_) => Err(Trouble::unknown("it did not answer in time")),
+        }
+    };
+    match shared.ledger.run(intent, post).await {
+        Ok(_) => true,
+        Err(Error::Refused(_)) => {
+            tracing::warn!(intent = %stored.id, "the place for an answer did not take it");
+            true
+        }
+        Err(_) => false,
+    }
+}
+
+/// What is posted.
+fn document(stored: &Stored) -> Value {
+    let record = &stored.record;
+    let answer = record.answer.as_ref().map(|answer| Whole::from_kept(answer).view());
+    json!({
+        "intent": stored.id.number(),
+        "scope": record.name.as_ref().map(|name| name.scope.as_str()),
+        "key": record.name.as_ref().map(|name| name.key.as_str()),
+        "status": record.status.as_str(),
+        "external_id": record.answer.as_ref().and_then(|a| a.external_id.as_ref()).map(twicesafe_ledger::ExternalId::as_str),
+        "answer": answer,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_posted_below_what_an_operator_named() {
+        for (address, allowed, is) in [
+            ("https://n8n.example.com/webhook/1", "https://n8n.example.com/webhook", true),
+            ("https://n8n.example.com/webhook", "https://n8n.example.com/webhook", true),
+            ("https://n8n.example.com/webhooks", "https://n8n.example.com/webhook", false),
+            ("https://n8n.example.com.evil.org/", "https://n8n.example.com", false),
+            ("http://169.254.169.254/", "https://n8n.example.com/", false),
+        ] {
+            assert_eq!(is_below(address, allowed), is, "{address} {allowed}");
+        }
+    }
+}

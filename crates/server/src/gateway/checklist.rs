@@ -1,0 +1,112 @@
+//! What an operator should know of a route before anybody relies on it.
+
+use twicesafe_ledger::Recovery;
+
+use super::Destinations;
+use super::plan::{Destination, Route};
+use crate::config::Configuration;
+use crate::config::destinations::Mode;
+
+/// What it is about, whether the server would refuse to start, and what to do.
+type Advice = (String, bool, String);
+
+impl Destinations {
+    /// The checklist: stable key, recovery known, irreversible behind approval, owner set, expiry set, credentials the server
+    /// can use.
+    pub(crate) fn advice(&self, configuration: &Configuration) -> Vec<Advice> {
+        let mut all = Vec::new();
+        let mut destinations: Vec<_> = self.iter().collect();
+        destinations.sort_by(|one, other| one.name.cmp(&other.name));
+        for destination in destinations {
+            of_destination(destination, &mut all);
+            let written = configuration.destinations.get(&destination.name);
+            // What the catalog brings along and nobody has spoken of is not nagged about, but for what matters most.
+            let is_own = |route: &Route| {
+                written.is_some_and(|written| written.routes.iter().any(|own| own.action == route.action))
+            };
+            for route in destination.routes.iter().filter(|route| !route.is_read) {
+                of_route(destination, route, is_own(route), configuration, &mut all);
+            }
+        }
+        all
+    }
+}
+
+fn of_destination(destination: &Destination, all: &mut Vec<Advice>) {
+    let about = format!("destinations.{}", destination.name);
+    let mut warn = |field: &str, words: &str| all.push((format!("{about}{field}"), false, words.to_owned()));
+    if destination.credentials.is_none() {
+        warn(
+            ".auth",
+            "the server cannot identify itself there: what is due again or must be looked up waits for the next caller; \
+             add `auth:`, or `auth: none` if nobody is asked who they are",
+        );
+    }
+    if destination.upstream.base().is_in_the_clear() {
+        warn(".base", "requests travel in the clear; use https");
+    }
+    if destination.unrouted.mode == Mode::Observe {
+        warn(".mode", "this destination is only observed: nothing is prevented yet");
+    }
+}
+
+fn of_route(
+    destination: &Destination,
+    route: &Route,
+    is_own: bool,
+    configuration: &Configuration,
+    all: &mut Vec<Advice>,
+) {
+    let action = route.action.as_deref().unwrap_or_default();
+    let about = format!("destinations.{}.routes.{action}", destination.name);
+    if let Some(owner) = route.owner.as_ref().filter(|owner| !configuration.people.contains_key(*owner)) {
+        all.push((
+            format!("{about}.owner"),
+            true,
+            format!("there is nobody called `{owner}` under `people:`"),
+        ));
+    }
+    if action.ends_with(".create") && route.policy.recovery == Recovery::Repeat {
+        let words = "a create is never `repeat`: sent twice, it makes two; use the destination's upsert, its key, a lookup or a person";
+        all.push((format!("{about}.recovery"), true, words.to_owned()));
+    }
+    let facts = &route.facts;
+    let reasons = [
+        (facts.moves_money, "it moves money"),
+        (facts.is_irreversible, "it cannot be taken back"),
+        (facts.reaches_customers, "customers see it"),
+    ];
+    let reasons: Vec<&str> = reasons.iter().filter(|(holds, _)| *holds).map(|(_, words)| *words).collect();
+    let mut missing = Vec::new();
+    if is_own || !reasons.is_empty() {
+        if route.key.is_none() {
+            missing.push(
+                "no `key:`: every caller must send an Idempotency-Key that is the same on every repetition"
+                    .to_owned(),
+            );
+        }
+        if !reasons.is_empty() && route.approve.is_none() && route.caps.is_empty() {
+            missing.push(format!("no `approve:` and no `caps:`, though {}", reasons.join(", ")));
+        }
+        if route.owner.is_none() {
+            missing.push("no `owner:`: everybody with the right is told".to_owned());
+        }
+    }
+    if is_own {
+        if !facts.has_recovery {
+            missing.push("no `recovery:`: a person must look whenever nobody knows".to_owned());
+        }
+        if !facts.has_retention {
+            missing.push(
+                "no `retention:`: answers are kept for 30 days, and after that a repetition is refused"
+                    .to_owned(),
+            );
+        }
+        if let Some(upsert) = &facts.upsert_instead {
+            missing.push(format!("the destination has `{upsert}`, which may be repeated"));
+        }
+    }
+    if !missing.is_empty() {
+        all.push((about, false, missing.join("; ")));
+    }
+}

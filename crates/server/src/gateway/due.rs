@@ -1,0 +1,160 @@
+//! What the server sends by itself: what a person said yes to, what is due again, what nobody knows of and can be looked up
+//! (S31). The request is the one on record, the credentials are the destination's own.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::sync::Semaphore;
+use tokio::sync::broadcast::error::RecvError;
+use twicesafe_ledger::{Error, Intent, IntentId, Status, Stored};
+
+use super::act::Errand;
+use super::callback;
+use super::plan::Destination;
+use super::sending::Sending;
+use crate::server::Shared;
+
+/// How often is looked for what is due, whatever is heard.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Intents read at a time, and looked at in one go.
+const PAGE: usize = 200;
+const LOOKED_AT_MAX: usize = 10_000;
+/// Attempts and lookups under way at a time.
+const FLIGHTS_MAX: usize = 128;
+
+/// Sends what is due.
+pub(crate) struct Due {
+    shared: Arc<Shared>,
+    under_way: Mutex<HashSet<IntentId>>,
+    flights: Arc<Semaphore>,
+}
+
+impl Due {
+    pub(crate) fn new(shared: Arc<Shared>) -> Arc<Self> {
+        Arc::new(Self { shared, under_way: Mutex::default(), flights: Arc::new(Semaphore::new(FLIGHTS_MAX)) })
+    }
+
+    /// Goes on until the server stops.
+    pub(crate) async fn run(self: Arc<Self>) {
+        let mut changes = self.shared.ledger.changes();
+        loop {
+            let heard = async {
+                loop {
+                    match changes.recv().await {
+                        // Somebody said yes: the one who asked may be waiting.
+                        Ok(stored) if stored.record.status == Status::Ready => return,
+                        Ok(_) | Err(RecvError::Lagged(_)) => {}
+                        Err(RecvError::Closed) => std::future::pending().await,
+                    }
+                }
+            };
+            tokio::select! {
+                () = heard => {}
+                () = tokio::time::sleep(LOOK_EVERY) => {}
+            }
+            if let Err(error) = self.look().await {
+                tracing::warn!(code = %error.code(), "what is due could not be looked for: {error}");
+            }
+        }
+    }
+
+    async fn look(self: &Arc<Self>) -> Result<(), Error> {
+        let shared = &self.shared;
+        shared.pauses.refresh(&shared.ledger).await?;
+        shared.destinations().iter().for_each(|destination| destination.upstream.tidy());
+        if shared.destinations().is_empty() {
+            return Ok(());
+        }
+        for status in [Status::Ready, Status::Retryable, Status::Pending] {
+            let mut after = None;
+            for _ in 0..LOOKED_AT_MAX / PAGE {
+                let due = shared.ledger.store().due(status, after, PAGE).await?;
+                after = due.last().copied();
+                for (_, id) in &due {
+                    self.consider(*id).await?;
+                }
+                if due.len() < PAGE {
+                    break;
+                }
+            }
+        }
+        callback::keep_promises(shared).await
+    }
+
+    /// Carries an intent on, if it is one of the gateway's and the server can.
+    async fn consider(self: &Arc<Self>, id: IntentId) -> Result<(), Error> {
+        if self.lock().contains(&id) {
+            return Ok(());
+        }
+        let shared = &self.shared;
+        let Some(stored) = shared.ledger.store().find_id(id).await? else { return Ok(()) };
+        let Some(name) = stored.record.name.clone() else { return Ok(()) };
+        let destinations = shared.destinations();
+        let Some((destination, _)) = destinations.of_scope(name.scope.as_str()) else { return Ok(()) };
+        if shared.pauses.has_destination(&destination.name) {
+            return Ok(());
+        }
+        let Some(dossier) = shared.ledger.store().dossier(&name).await? else { return Ok(()) };
+        let sending = dossier.request.as_ref().and_then(Sending::from_kept);
+        let Some(errand) = errand(destination, &stored, sending) else { return Ok(()) };
+        let Ok(place) = self.flights.clone().try_acquire_owned() else { return Ok(()) };
+        let Some(mut intent) = Intent::on_record(&stored) else { return Ok(()) };
+        if let Some(kept) = dossier.request {
+            intent = intent.request(kept);
+        }
+        let asking = errand.clone();
+        let intent = intent.lookup(move |attempt| asking.clone().look_up(attempt));
+        self.lock().insert(id);
+        let this = self.clone();
+        tokio::spawn(async move {
+            // Once: when it is due again it is found again.
+            let ended = this
+                .shared
+                .ledger
+                .carry_out(&intent, std::future::ready(()), move |attempt| errand.clone().act(attempt));
+            if let Err(error @ Error::Store(_)) = ended.await.result {
+                tracing::warn!(code = %error.code(), intent = %id, "what is due could not be carried on: {error}");
+            }
+            this.lock().remove(&id);
+            drop(place);
+        });
+        Ok(())
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashSet<IntentId>> {
+        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What is needed to carry an intent on. Without its request it can only be looked up, and only where the server knows how to
+/// identify itself.
+fn errand(destination: &Arc<Destination>, stored: &Stored, sending: Option<Sending>) -> Option<Errand> {
+    let action = stored.record.name.as_ref()?.scope.as_str().rsplit('/').next()?.to_owned();
+    match sending {
+        Some(sending) => {
+            // Mechanics come from the configuration as it is now (S14): by the action's name, else by where it goes.
+            let (by_path, parameters) = destination.route(&sending.method, &sending.path);
+            let route = match destination.action(&action) {
+                Some(named) if by_path.action.as_deref() != Some(&action) => named.clone(),
+                _ => by_path.clone(),
+            };
+            let view = sending.view(&parameters);
+            Some(Errand::new(destination.clone(), route, sending, view))
+        }
+        None => {
+            let is_looked_up = stored.record.status == Status::Pending && destination.sends_by_itself();
+            let route = destination.action(&action).filter(|route| is_looked_up && route.lookup.is_some())?;
+            let nothing = Sending {
+                method: hyper::Method::GET,
+                path: "/".to_owned(),
+                query: None,
+                headers: Default::default(),
+                body: Default::default(),
+                callback: None,
+            };
+            Some(Errand::new(destination.clone(), route.clone(), nothing, Value::Null))
+        }
+    }
+}

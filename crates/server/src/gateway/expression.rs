@@ -1,0 +1,397 @@
+//! Expressions over a request, or over an answer: CEL without a clock and without randomness (S6). What they name is checked
+//! when the configuration is read; a field that is missing is an error, never an empty value (S2).
+
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock};
+
+use cel::common::ast::{EntryExpr, Expr, LiteralValue};
+use cel::objects::{Key, Map};
+use cel::{Context, Env, IdedExpr, Program};
+use serde_json::{Number, Value};
+
+/// Longest expression, how many dots, brackets and operators it has, and how deep its brackets go: what reads it goes as deep.
+const EXPRESSION_BYTES_MAX: usize = 2000;
+const SIGNS_MAX: usize = 120;
+const DEPTH_MAX: usize = 20;
+/// What may be called, beside operators.
+const FUNCTIONS: [&str; 14] = [
+    "size",
+    "string",
+    "int",
+    "uint",
+    "double",
+    "bool",
+    "contains",
+    "startsWith",
+    "endsWith",
+    "matches",
+    "type",
+    "min",
+    "max",
+    "lowerAscii",
+];
+
+/// What an expression can see.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Sight<'a> {
+    pub(crate) request: Option<&'a Value>,
+    pub(crate) answer: Option<&'a Value>,
+    /// The intent's key.
+    pub(crate) key: Option<&'a str>,
+    /// The key the destination is given: the same for every attempt of a generation.
+    pub(crate) destination_key: Option<&'a str>,
+}
+
+/// The names an expression may use, by where it stands.
+pub(crate) const OF_REQUEST: &[&str] = &["request"];
+pub(crate) const OF_ANSWER: &[&str] = &["request", "answer"];
+pub(crate) const OF_LOOKUP: &[&str] = &["request", "key", "destination_key"];
+pub(crate) const OF_LOOKUP_ANSWER: &[&str] = &["request", "answer", "key", "destination_key"];
+
+/// An expression that was understood.
+#[derive(Clone, Debug)]
+pub(crate) struct Expression {
+    text: Arc<str>,
+    form: Arc<Form>,
+}
+
+#[derive(Debug)]
+enum Form {
+    /// `request.body.order.id`: most are, and need no interpreter.
+    Path(String, Vec<Step>),
+    Program(Program),
+}
+
+#[derive(Debug)]
+enum Step {
+    Field(String),
+    Item(usize),
+}
+
+impl Expression {
+    /// Reads an expression that may use those names.
+    pub(crate) fn parse(text: &str, names: &[&str]) -> Result<Self, String> {
+        if text.len() > EXPRESSION_BYTES_MAX {
+            return Err(format!("the expression has more than {EXPRESSION_BYTES_MAX} bytes"));
+        }
+        let signs = text.chars().filter(|letter| ".([{+-*/%&|?<>=!".contains(*letter)).count();
+        if depth(text) > DEPTH_MAX || signs > SIGNS_MAX {
+            return Err(format!(
+                "`{text}` has more than {SIGNS_MAX} signs, or brackets deeper than {DEPTH_MAX}"
+            ));
+        }
+        let program = Program::compile(text).map_err(|errors| {
+            let errors = errors.to_string();
+            let first = errors.lines().next().unwrap_or_default();
+            format!("`{text}` is not an expression: {}", first.trim_start_matches("ERROR: "))
+        })?;
+        check(program.expression(), names, &mut Vec::new()).map_err(|why| format!("`{text}`: {why}"))?;
+        let form = match path(program.expression()) {
+            Some((root, steps)) => Form::Path(root, steps),
+            None => Form::Program(program),
+        };
+        Ok(Self { text: text.into(), form: Arc::new(form) })
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// What it comes to, or why it does not.
+    pub(crate) fn value(&self, sight: &Sight<'_>) -> Result<Value, String> {
+        let wrong = |why: String| format!("`{}`: {why}", self.text);
+        match &*self.form {
+            Form::Path(root, steps) => followed(root, steps, sight).map_err(wrong),
+            Form::Program(program) => {
+                static STANDARD: LazyLock<Arc<Env>> = LazyLock::new(|| Arc::new(Env::stdlib()));
+                let mut context = Context::with_env(STANDARD.clone());
+                let texts = [("key", sight.key), ("destination_key", sight.destination_key)];
+                for (name, value) in texts {
+                    context.add_variable_from_value(name, value.unwrap_or_default().to_owned());
+                }
+                for (name, value) in [("request", sight.request), ("answer", sight.answer)] {
+                    context.add_variable_from_value(name, value.map_or(cel::Value::Null, to_cel));
+                }
+                let value = program.execute(&context).map_err(|error| wrong(error.to_string()))?;
+                from_cel(&value).ok_or_else(|| wrong("it gives something that is not data".to_owned()))
+            }
+        }
+    }
+
+    /// Whether it holds. Anything but true and false is a mistake.
+    pub(crate) fn holds(&self, sight: &Sight<'_>) -> Result<bool, String> {
+        match self.value(sight)? {
+            Value::Bool(holds) => Ok(holds),
+            _ => Err(format!("`{}` gives neither true nor false", self.text)),
+        }
+    }
+
+    /// A name: text, or an exact integer (S2). Missing, null and empty are mistakes.
+    pub(crate) fn name(&self, sight: &Sight<'_>) -> Result<Named, String> {
+        let wrong = |what: &str| Err(format!("`{}` is {what}", self.text));
+        match self.value(sight)? {
+            Value::String(text) if text.is_empty() => wrong("empty"),
+            Value::String(text) => Ok(Named::Text(text)),
+            Value::Number(number) => match exact(&number) {
+                Some(number) => Ok(Named::Integer(number)),
+                None => wrong("a number that is not an exact integer"),
+            },
+            Value::Null => wrong("null"),
+            Value::Bool(_) => wrong("true or false, which names nothing"),
+            Value::Array(_) | Value::Object(_) => wrong("not a text or an integer"),
+        }
+    }
+}
+
+/// How deep its brackets go at most, those in texts included.
+fn depth(text: &str) -> usize {
+    let (mut depth, mut most) = (0_usize, 0);
+    for letter in text.chars() {
+        match letter {
+            '(' | '[' | '{' | '?' => depth += 1,
+            ')' | ']' | '}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        most = most.max(depth);
+    }
+    most
+}
+
+/// A name as a request has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Named {
+    Text(String),
+    Integer(i64),
+}
+
+impl std::fmt::Display for Named {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Text(text) => f.write_str(text),
+            Self::Integer(number) => write!(f, "{number}"),
+        }
+    }
+}
+
+/// The integer that a number is, if it is one that every program reads the same.
+fn exact(number: &Number) -> Option<i64> {
+    const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
+    match (number.as_i64(), number.as_f64()) {
+        (Some(integer), _) => Some(integer),
+        (None, Some(float)) if !number.is_u64() && float.fract() == 0.0 && float.abs() <= EXACT_MAX => {
+            Some(float as i64)
+        }
+        _ => None,
+    }
+}
+
+fn followed(root: &str, steps: &[Step], sight: &Sight<'_>) -> Result<Value, String> {
+    let absent = || "there is no such value here".to_owned();
+    let text = |text: Option<&str>| match (text, steps) {
+        (Some(text), []) => Ok(Value::from(text)),
+        _ => Err(absent()),
+    };
+    let mut here = match root {
+        "request" => sight.request.ok_or_else(absent)?,
+        "answer" => sight.answer.ok_or_else(absent)?,
+        "key" => return text(sight.key),
+        _ => return text(sight.destination_key),
+    };
+    for step in steps {
+        let (next, what) = match step {
+            Step::Field(name) => (here.get(name), format!("`{name}`")),
+            Step::Item(number) => (here.get(number), format!("item {number}")),
+        };
+        here = next.ok_or_else(|| format!("the request or answer has no {what}"))?;
+    }
+    Ok(here.clone())
+}
+
+/// The expression as a plain path, if it is one.
+fn path(expression: &IdedExpr) -> Option<(String, Vec<Step>)> {
+    match &expression.expr {
+        Expr::Ident(name) => Some((name.clone(), Vec::new())),
+        Expr::Select(select) if !select.test => {
+            let (root, mut steps) = path(&select.operand)?;
+            steps.push(Step::Field(select.field.clone()));
+            Some((root, steps))
+        }
+        Expr::Call(call) if call.func_name == "_[_]" => {
+            let [of, index] = call.args.as_slice() else { return None };
+            let (root, mut steps) = path(of)?;
+            steps.push(match &index.expr {
+                Expr::Literal(LiteralValue::String(name)) => Step::Field(name.inner().to_owned()),
+                Expr::Literal(LiteralValue::Int(number)) => {
+                    Step::Item(usize::try_from(*number.inner()).ok()?)
+                }
+                _ => return None,
+            });
+            Some((root, steps))
+        }
+        _ => None,
+    }
+}
+
+/// Everything it names must be there.
+fn check(expression: &IdedExpr, names: &[&str], bound: &mut Vec<String>) -> Result<(), String> {
+    match &expression.expr {
+        Expr::Ident(name) => {
+            let is_type = ["int", "uint", "double", "string", "bool", "list", "map", "null_type", "bytes"];
+            if names.contains(&name.as_str()) || bound.contains(name) || is_type.contains(&name.as_str()) {
+                return Ok(());
+            }
+            Err(format!("there is no `{name}`; it can use {}", names.join(", ")))
+        }
+        Expr::Call(call) => {
+            let name = call.func_name.as_str();
+            let is_operator = name.starts_with(['_', '!', '-', '@']);
+            if !is_operator && !FUNCTIONS.contains(&name) {
+                return Err(format!("there is no function `{name}`; there are {}", FUNCTIONS.join(", ")));
+            }
+            call.target.iter().try_for_each(|target| check(target, names, bound))?;
+            call.args.iter().try_for_each(|argument| check(argument, names, bound))
+        }
+        Expr::Comprehension(loops) => {
+            check(&loops.iter_range, names, bound)?;
+            check(&loops.accu_init, names, bound)?;
+            let before = bound.len();
+            bound.extend([loops.iter_var.clone(), loops.accu_var.clone()]);
+            bound.extend(loops.iter_var2.clone());
+            for part in [&loops.loop_cond, &loops.loop_step, &loops.result] {
+                check(part, names, bound)?;
+            }
+            bound.truncate(before);
+            Ok(())
+        }
+        Expr::List(list) => list.elements.iter().try_for_each(|item| check(item, names, bound)),
+        Expr::Map(map) => map.entries.iter().try_for_each(|entry| match &entry.expr {
+            EntryExpr::MapEntry(entry) => {
+                check(&entry.key, names, bound)?;
+                check(&entry.value, names, bound)
+            }
+            EntryExpr::StructField(field) => check(&field.value, names, bound),
+        }),
+        Expr::Select(select) => check(&select.operand, names, bound),
+        Expr::Struct(_) => Err("structs cannot be made here".to_owned()),
+        Expr::Literal(_) | Expr::Unspecified => Ok(()),
+    }
+}
+
+fn to_cel(value: &Value) -> cel::Value {
+    match value {
+        Value::Null => cel::Value::Null,
+        Value::Bool(value) => cel::Value::Bool(*value),
+        // All integers as one kind: who writes `amount * 100` does not think of signs.
+        Value::Number(number) => match (number.as_i64(), number.as_u64()) {
+            (Some(integer), _) => cel::Value::Int(integer),
+            (None, Some(large)) => cel::Value::UInt(large),
+            (None, None) => cel::Value::Float(number.as_f64().unwrap_or(f64::NAN)),
+        },
+        Value::String(text) => cel::Value::String(Arc::new(text.clone())),
+        Value::Array(items) => cel::Value::List(Arc::new(items.iter().map(to_cel).collect())),
+        Value::Object(members) => {
+            let entry =
+                |(name, value): (&String, &Value)| (Key::String(Arc::new(name.clone())), to_cel(value));
+            cel::Value::Map(Map { map: Arc::new(members.iter().map(entry).collect::<HashMap<_, _>>()) })
+        }
+    }
+}
+
+fn from_cel(value: &cel::Value) -> Option<Value> {
+    Some(match value {
+        cel::Value::Null => Value::Null,
+        cel::Value::Bool(value) => Value::Bool(*value),
+        cel::Value::Int(number) => Value::from(*number),
+        cel::Value::UInt(number) => Value::from(*number),
+        cel::Value::Float(number) => Value::Number(Number::from_f64(*number)?),
+        cel::Value::String(text) => Value::from(text.as_str()),
+        cel::Value::List(items) => Value::Array(items.iter().map(from_cel).collect::<Option<_>>()?),
+        cel::Value::Map(map) => {
+            let entry = |(key, value): (&Key, &cel::Value)| match key {
+                Key::String(name) => Some((name.to_string(), from_cel(value)?)),
+                _ => None,
+            };
+            Value::Object(map.map.iter().map(entry).collect::<Option<_>>()?)
+        }
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn seen(text: &str) -> Result<Value, String> {
+        let request = json!({
+            "body": { "id": "a", "amount": 100.5, "n": 7, "whole": 12.0, "large": 9007199254740993u64, "none": null,
+                      "empty": "", "items": [{ "id": "x" }] },
+            "headers": { "x-order": "o-1" }
+        });
+        let sight = Sight { request: Some(&request), key: Some("k"), ..Sight::default() };
+        Expression::parse(text, OF_LOOKUP)?.value(&sight)
+    }
+
+    #[test]
+    fn expressions_see_the_request() {
+        for (text, value) in [
+            ("request.body.id", json!("a")),
+            ("request.headers['x-order']", json!("o-1")),
+            ("request.body.items[0].id", json!("x")),
+            ("request.body.amount > 100", json!(true)),
+            ("request.body.n * 100 > 600", json!(true)),
+            ("size(request.body.items) > 0", json!(true)),
+            ("request.body.items.exists(i, i.id == 'x')", json!(true)),
+            ("has(request.body.missing) ? 1 : 2", json!(2)),
+            ("'contact:' + string(request.body.n)", json!("contact:7")),
+            ("key", json!("k")),
+            ("request.body.id.startsWith('a')", json!(true)),
+        ] {
+            assert_eq!(seen(text), Ok(value), "{text}");
+        }
+    }
+
+    #[test]
+    fn s6_a_bad_expression_is_refused_when_it_is_read() {
+        for (text, said) in [
+            ("now()", "there is no function `now`"),
+            ("timestamp('2026-01-01T00:00:00Z')", "there is no function `timestamp`"),
+            ("answer.body.id", "there is no `answer`; it can use request, key, destination_key"),
+            ("requst.body.id", "there is no `requst`"),
+            ("1 +", "is not an expression"),
+            ("", "is not an expression"),
+        ] {
+            let error = Expression::parse(text, OF_LOOKUP).map(|_| ()).expect_err(text);
+            assert!(error.contains(said), "{text}: {error}");
+        }
+        for deep in ["(", "[", "!", "- ", "request.a ? request.b : "] {
+            assert!(Expression::parse(&(deep.repeat(200) + "request"), OF_REQUEST).is_err(), "{deep}");
+        }
+        // As deep as may be.
+        for (begins, goes_on) in
+            [("request", ".a"), ("request", "[0]"), ("1", " + 1"), ("true", " && true"), ("", "!"), ("", "-")]
+        {
+            let text = begins.to_owned()
+                + &goes_on.repeat(SIGNS_MAX / 2)
+                + if begins.is_empty() { "request" } else { "" };
+            drop(Expression::parse(&text, OF_REQUEST).map(|read| read.value(&Sight::default())));
+        }
+        drop(Expression::parse(&("(".repeat(DEPTH_MAX) + "1" + &")".repeat(DEPTH_MAX)), OF_REQUEST));
+    }
+
+    #[test]
+    fn s2_missing_null_empty_and_inexact_are_no_names() {
+        let request = json!({ "id": "a", "n": 7, "whole": 12.0, "half": 0.5, "none": null, "empty": "", "yes": true,
+            "large": 18446744073709551615u64, "list": [] });
+        let sight = Sight { request: Some(&request), ..Sight::default() };
+        let name = |text: &str| {
+            Expression::parse(&format!("request.{text}"), OF_REQUEST).expect("it is right").name(&sight)
+        };
+        assert_eq!(name("id"), Ok(Named::Text("a".to_owned())));
+        assert_eq!(name("n"), Ok(Named::Integer(7)));
+        assert_eq!(name("whole"), Ok(Named::Integer(12)));
+        for wrong in ["half", "none", "empty", "yes", "large", "list", "missing"] {
+            assert!(name(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! How much a destination is given at a time, and when it is left alone for a while. What does not get through is not sent,
+//! and tried again later: correctness does not depend on it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::config::destinations::{Circuit, Limits};
+
+/// Requests at the same time, unless said otherwise.
+const CONCURRENCY_DEFAULT: u32 = 256;
+/// How long a request stands in line.
+const IN_LINE_TIME_MAX: Duration = Duration::from_secs(10);
+const FAILURES_DEFAULT: u32 = 10;
+const PAUSE_DEFAULT: Duration = Duration::from_secs(10);
+
+/// The way in.
+pub(crate) struct Gate {
+    places: Arc<Semaphore>,
+    /// When the next one may go, where there are only so many a second.
+    pace: Option<(Duration, Mutex<Instant>)>,
+    failures_max: u32,
+    pause: Duration,
+    circuit: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    failures: u32,
+    open_until: Option<Instant>,
+    /// One is let through to see whether the destination is back.
+    is_trying: bool,
+}
+
+/// Why one does not get through.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Shut {
+    pub(crate) why: &'static str,
+    pub(crate) retry_after: Duration,
+}
+
+impl Gate {
+    pub(crate) fn new(limits: &Limits, circuit: &Circuit) -> Self {
+        let concurrency = limits.concurrency.unwrap_or(CONCURRENCY_DEFAULT).clamp(1, 100_000);
+        let pace = limits.per_second.filter(|per_second| *per_second > 0);
+        Self {
+            places: Arc::new(Semaphore::new(concurrency as usize)),
+            pace: pace.map(|per_second| (Duration::from_secs(1) / per_second, Mutex::new(Instant::now()))),
+            failures_max: circuit.failures.unwrap_or(FAILURES_DEFAULT),
+            pause: circuit.pause.map_or(PAUSE_DEFAULT, |span| span.0),
+            circuit: Mutex::default(),
+        }
+    }
+
+    /// Waits in line, not for ever.
+    pub(crate) async fn enter(&self) -> Result<OwnedSemaphorePermit, Shut> {
+        self.check_circuit()?;
+        let crowded =
+            Shut { why: "too much is under way to this destination", retry_after: Duration::from_secs(1) };
+        let entering = tokio::time::timeout(IN_LINE_TIME_MAX, self.places.clone().acquire_owned());
+        let Ok(Ok(place)) = entering.await else { return Err(crowded) };
+        if let Some(wait) = self.turn() {
+            if wait > IN_LINE_TIME_MAX {
+                return Err(Shut { retry_after: wait, ..crowded });
+            }
+            tokio::time::sleep(wait).await;
+        }
+        Ok(place)
+    }
+
+    /// How long to wait for one's turn, where there are only so many a second.
+    fn turn(&self) -> Option<Duration> {
+        let (every, next) = self.pace.as_ref()?;
+        let mut next = next.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        let mine = (*next).max(now);
+        let wait = mine - now;
+        // Who would have to wait too long takes no turn.
+        if wait <= IN_LINE_TIME_MAX {
+            *next = mine + *every;
+        }
+        Some(wait)
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.circuit.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn check_circuit(&self) -> Result<(), Shut> {
+        let mut state = self.state();
+        let Some(until) = state.open_until else { return Ok(()) };
+        let left = until.saturating_duration_since(Instant::now());
+        let why = "the destination failed too often and is left alone for a while";
+        match (left.is_zero(), state.is_trying) {
+            (true, false) => {
+                state.is_trying = true;
+                Ok(())
+            }
+            (true, true) => Err(Shut { why, retry_after: Duration::from_secs(1) }),
+            (false, _) => Err(Shut { why, retry_after: left }),
+        }
+    }
+
+    /// Notes how an exchange went.
+    pub(crate) fn went(&self, well: bool) {
+        let mut state = self.state();
+        state.is_trying = false;
+        if well {
+            *state = State::default();
+            return;
+        }
+        state.failures = state.failures.saturating_add(1);
+        if self.failures_max > 0 && state.failures >= self.failures_max {
+            state.open_until = Some(Instant::now() + self.pause);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Span;
+
+    #[tokio::test]
+    async fn a_destination_that_fails_is_left_alone_and_then_tried_by_one() {
+        let circuit = Circuit { failures: Some(2), pause: Some(Span(Duration::from_millis(50))) };
+        let gate = Gate::new(&Limits::default(), &circuit);
+        gate.went(false);
+        assert!(gate.enter().await.is_ok());
+        gate.went(false);
+        assert!(gate.enter().await.is_err());
+        tokio::time::sleep(Duration::from_millis(60)).await;
+        assert!(gate.enter().await.is_ok(), "one may see whether it is back");
+        assert!(gate.enter().await.is_err(), "and only one");
+        gate.went(true);
+        assert!(gate.enter().await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn only_so_many_a_second() {
+        let gate = Gate::new(&Limits { concurrency: None, per_second: Some(50) }, &Circuit::default());
+        let started = Instant::now();
+        for _ in 0..6 {
+            drop(gate.enter().await.expect("there is room"));
+        }
+        assert!(started.elapsed() >= Duration::from_millis(95));
+    }
+}

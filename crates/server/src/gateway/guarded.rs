@@ -1,0 +1,311 @@
+//! A guarded write: from the request to an intent, and from what came of it to an answer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use twicesafe_ledger::{Code, Intent, Key, KeyPart, Name};
+
+use super::act::Errand;
+use super::expression::{Expression, Named, Sight};
+use super::passing::Handover;
+use super::plan::{Asked, Route, Word};
+use super::sending::Sending;
+use super::{Arrival, callback, caps, fingerprint, told};
+use crate::config::destinations::OnHold;
+use crate::http::{Problem, Request, Response};
+
+/// How long what a rehearsal did is kept.
+const REHEARSAL_RETENTION: Duration = Duration::from_secs(3600);
+/// Longest name of an action that is made from a path.
+const ACTION_BYTES_MAX: usize = 80;
+
+/// Carries a write out once, or gives the first answer again.
+pub(super) async fn answer(arrival: Arrival<'_>, request: &mut Request) -> Result<Response, Problem> {
+    let callback = callback::wanted(&arrival, request)?;
+    let is_rehearsal =
+        request.header("twicesafe-test").is_some_and(|value| value.eq_ignore_ascii_case("true"));
+    let header_key = request.headers.get("idempotency-key").cloned();
+    let (work, step) = (own(request, "twicesafe-work"), own(request, "twicesafe-step"));
+    let sending = arrival.sending(request, callback);
+    let view = sending.view(&arrival.parameters);
+    let sight = Sight { request: Some(&view), ..Sight::default() };
+    let wish = Wish { arrival: &arrival, sending: &sending, sight, work, step, is_rehearsal };
+    let mut intent = wish.intent(header_key.as_ref()).await?;
+    if arrival.route.on_hold == Some(OnHold::Wait) {
+        intent = intent.wait_for_people();
+    }
+    let ledger = arrival.shared.ledger.acting_as(&arrival.principal.actor);
+    let mut errand = Errand::new(arrival.destination.clone(), arrival.route.clone(), sending, view);
+    let (handover, mut handed) = Handover::new();
+    errand.handover = handover;
+    if arrival.route.lookup.is_some() {
+        let asking = errand.clone();
+        intent = intent.lookup(move |attempt| asking.clone().look_up(attempt));
+    }
+    // Head and body keep the connection's buffer while the caller waits.
+    (request.headers, request.uri) = Default::default();
+    let mut drain = request.drain.clone();
+    let wait = arrival.route.wait;
+    let patience = async move {
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            () = drain.begun() => {}
+        }
+    };
+    let acting = errand.clone();
+    let carrying = ledger.carry_out(&intent, patience, move |attempt| acting.clone().act(attempt));
+    let ended = tokio::select! {
+        ended = carrying => ended,
+        // Too large to keep: the caller who is there gets it as it arrives. It is settled when it has ended (S20).
+        Ok((head, body)) = &mut handed => {
+            let (status, headers) = (head.status(), head.headers().clone());
+            return Ok(Response { status, headers, body });
+        }
+    };
+    let held = matches!(ended.result, Err(twicesafe_ledger::Error::Held { .. }));
+    if held {
+        callback::promise(&arrival, &ended, &errand.sending).await?;
+    }
+    told::answer(&arrival.route, &errand, ended, is_rehearsal)
+}
+
+fn own(request: &Request, name: &str) -> Option<String> {
+    request.header(name).filter(|value| !value.is_empty()).map(str::to_owned)
+}
+
+/// What an intent would be called.
+pub(super) fn named(
+    arrival: &Arrival<'_>,
+    sending: &Sending,
+    sight: Sight<'_>,
+    header: Option<&hyper::header::HeaderValue>,
+) -> Result<Name, Problem> {
+    Wish { arrival, sending, sight, work: None, step: None, is_rehearsal: false }.name(header)
+}
+
+/// What a caller wants, before it is an intent.
+struct Wish<'a> {
+    arrival: &'a Arrival<'a>,
+    sending: &'a Sending,
+    sight: Sight<'a>,
+    work: Option<String>,
+    step: Option<String>,
+    is_rehearsal: bool,
+}
+
+impl Wish<'_> {
+    async fn intent(&self, header: Option<&hyper::header::HeaderValue>) -> Result<Intent, Problem> {
+        let Arrival { principal, destination, route, .. } = self.arrival;
+        let name = self.name(header)?;
+        principal.demand_to_change(name.scope.as_str())?;
+        let mut policy = route.policy.clone();
+        if self.is_rehearsal {
+            policy.retention = policy.retention.min(REHEARSAL_RETENTION);
+        }
+        if self.must_be_asked(name.scope.as_str()).await? {
+            policy.approval = Some(route.approval.clone());
+        }
+        let is_held = policy.approval.is_some();
+        let mut intent = Intent::named(name).policy(policy);
+        intent = self.with_fingerprint(intent);
+        let may_be_sent_later = destination.sends_by_itself() || !self.sending.has_credentials();
+        if is_held || may_be_sent_later && !self.is_rehearsal {
+            match self.sending.kept(&route.keep) {
+                Ok(kept) => intent = intent.request(kept),
+                // Without its request an intent is left to its callers; an approval cannot be.
+                Err(header) if is_held => return Err(not_keepable(&header)),
+                Err(_) => {}
+            }
+        }
+        let work = self.word_or(&route.work, self.work.as_deref())?;
+        if let Some(work) = work {
+            let step = self.word_or(&route.step, self.step.as_deref())?;
+            let step = step.unwrap_or_else(|| self.action().into_owned());
+            intent = intent.step(&principal.own_name(&work)?, &step)?;
+        }
+        if let Some(lane) = &route.lane {
+            let entity = format!("{}:{}", destination.name, self.word(lane)?);
+            let version = match &route.version {
+                Some(expression) => Some(self.integer(expression)?),
+                None => None,
+            };
+            intent = intent.lane(&principal.own_name(&entity)?, version)?;
+        }
+        Ok(intent)
+    }
+
+    fn with_fingerprint(&self, intent: Intent) -> Intent {
+        let sending = Arc::new(self.sending.clone());
+        let view: Arc<Value> = Arc::new(self.sight.request.cloned().unwrap_or_default());
+        intent.fingerprint(self.arrival.route.recipe.clone(), move |recipe| {
+            fingerprint::made(recipe, &sending, &view)
+        })
+    }
+
+    /// Scope and key (S2, S3).
+    fn name(&self, header: Option<&hyper::header::HeaderValue>) -> Result<Name, Problem> {
+        let Arrival { principal, destination, route, .. } = self.arrival;
+        let mut scope = principal.tenant().to_owned();
+        let account = match self.is_rehearsal {
+            true => Some("rehearsal".to_owned()),
+            false => route.account.as_ref().map(|account| self.word(account)).transpose()?,
+        };
+        for part in account.iter().map(String::as_str).chain([destination.name.as_str(), &self.action()]) {
+            scope.push('/');
+            scope.push_str(part);
+        }
+        let mut key = match &route.key {
+            Some(expressions) => self.key(expressions)?,
+            None => match header {
+                Some(value) => Key::from_header(value.to_str().map_err(|_| {
+                    Problem::new(
+                        Code::KeyInvalid,
+                        "the Idempotency-Key is not text",
+                        "Send a key of letters and digits.",
+                    )
+                })?)?,
+                None => return Err(self.no_key()),
+            },
+        };
+        if self.is_rehearsal {
+            // Thrown away: whoever tries a step out in an editor wants it done each time.
+            let random = u128::from_be_bytes(twicesafe_ledger::new_command_id().bytes());
+            key = Key::new(&format!("rehearsal:{random:032x}"))?;
+        }
+        Ok(Name { scope: twicesafe_ledger::Scope::new(&scope)?, key })
+    }
+
+    fn key(&self, expressions: &[Expression]) -> Result<Key, Problem> {
+        let value = |expression: &Expression| {
+            expression.name(&self.sight).map_err(|why| {
+                let hint = "The route names the field that identifies the intent; send it, the same on every repetition.";
+                Problem::new(Code::KeyMissing, format!("the request has no key: {why}"), hint)
+            })
+        };
+        if let [only] = expressions {
+            return Ok(Key::new(&value(only)?.to_string())?);
+        }
+        let values: Vec<Named> = expressions.iter().map(value).collect::<Result<_, _>>()?;
+        let mut parts = Vec::with_capacity(values.len());
+        for value in &values {
+            parts.push(match value {
+                Named::Text(text) => KeyPart::Text(text),
+                Named::Integer(number) => KeyPart::Integer(*number),
+            });
+        }
+        Ok(Key::composed(&self.action(), &parts)?)
+    }
+
+    /// The name of the action; of a write without a route, made from method and path.
+    fn action(&self) -> std::borrow::Cow<'_, str> {
+        match &self.arrival.route.action {
+            Some(action) => action.as_str().into(),
+            None => made_action(&self.sending.method, &self.arrival.path).into(),
+        }
+    }
+
+    async fn must_be_asked(&self, scope: &str) -> Result<bool, Problem> {
+        let route = &self.arrival.route;
+        let asked = match &route.approve {
+            None => false,
+            Some(Asked::Always) => true,
+            Some(Asked::If(expression)) => {
+                expression.holds(&self.sight).map_err(|why| not_worked_out("approve", &why))?
+            }
+        };
+        Ok(asked || caps::are_reached(self.arrival, scope, &self.sight).await?)
+    }
+
+    fn word(&self, word: &Word) -> Result<String, Problem> {
+        match word {
+            Word::Fixed(text) => Ok(text.clone()),
+            Word::Given(expression) => {
+                Ok(expression.name(&self.sight).map_err(|why| not_worked_out("name", &why))?.to_string())
+            }
+        }
+    }
+
+    fn word_or(&self, word: &Option<Word>, header: Option<&str>) -> Result<Option<String>, Problem> {
+        match word {
+            Some(word) => self.word(word).map(Some),
+            None => Ok(header.map(str::to_owned)),
+        }
+    }
+
+    fn integer(&self, expression: &Expression) -> Result<i64, Problem> {
+        let value = expression.name(&self.sight).map_err(|why| not_worked_out("version", &why))?;
+        match value {
+            Named::Integer(number) => Ok(number),
+            Named::Text(text) => version_of(&text).ok_or_else(|| {
+                not_worked_out(
+                    "version",
+                    &format!("`{}` is neither an integer nor a time", expression.text()),
+                )
+            }),
+        }
+    }
+
+    /// No key, and no route that would know one: refused, with a route to paste.
+    fn no_key(&self) -> Problem {
+        let (method, path) = (&self.sending.method, &self.arrival.path);
+        let message = "this write has no key, so nobody could tell its repetition from another one";
+        let hint = format!(
+            "Send an Idempotency-Key that is the same on every repetition, or add a route to `destinations.{}.routes`: \
+             {{ match: {method} {path}, action: {}, key: request.body.SOME_STABLE_ID, recovery: person }}",
+            self.arrival.destination.name,
+            made_action(method, path),
+        );
+        Problem::new(Code::KeyMissing, message, hint)
+    }
+}
+
+/// Numbers of versions, and times as versions: later is higher.
+fn version_of(text: &str) -> Option<i64> {
+    text.parse().ok().or_else(|| text.parse::<jiff::Timestamp>().ok().map(jiff::Timestamp::as_microsecond))
+}
+
+/// A name for what has none: `post.v1.charges`.
+pub(super) fn made_action(method: &hyper::Method, path: &str) -> String {
+    let mut action = method.as_str().to_ascii_lowercase();
+    for step in path.split('/').filter(|step| !step.is_empty()) {
+        action.push('.');
+        action.extend(
+            step.chars().map(|c| if c.is_ascii_alphanumeric() || "_-".contains(c) { c } else { '_' }),
+        );
+    }
+    if action.len() > ACTION_BYTES_MAX {
+        let hash = blake3::hash(action.as_bytes()).to_hex();
+        action.truncate(ACTION_BYTES_MAX - 17);
+        action = format!("{action}-{}", &hash[..16]);
+    }
+    action
+}
+
+pub(super) fn not_worked_out(what: &str, why: &str) -> Problem {
+    Problem::new(
+        Code::ExpressionFailed,
+        format!("the route's `{what}` cannot be worked out for this request: {why}"),
+        "Send the field it is about, or change the expression so that it can do without: has(request.body.x) && ...",
+    )
+}
+
+fn not_keepable(header: &str) -> Problem {
+    Problem::new(
+        Code::RequestNotKept,
+        format!(
+            "a person must be asked first, and the header `{header}` cannot be kept until then: it may hold a secret"
+        ),
+        format!("Leave it out, or say at the route that it holds none: keep: [{header}]"),
+    )
+}
+
+impl Route {
+    /// The header that names the key, or what gives it.
+    pub(super) fn key_words(&self) -> String {
+        match &self.key {
+            Some(expressions) => expressions.iter().map(Expression::text).collect::<Vec<_>>().join(", "),
+            None => "the header Idempotency-Key".to_owned(),
+        }
+    }
+}

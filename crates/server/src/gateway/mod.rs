@@ -1,0 +1,176 @@
+//! The gateway: `/to/{destination}/{path}` goes to the destination's base address and nowhere else. Every write is claimed,
+//! sent once, answered from the ledger when it is repeated, and looked up or parked when nobody knows. Reads pass.
+
+mod act;
+mod answer;
+mod auth;
+mod callback;
+mod caps;
+mod checklist;
+mod due;
+mod expression;
+mod fingerprint;
+mod gate;
+mod guarded;
+mod observe;
+mod outcome;
+mod passing;
+mod pattern;
+mod pause;
+mod place;
+mod plan;
+mod reads;
+mod sending;
+mod spec;
+mod template;
+mod told;
+pub(crate) mod upstream;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use twicesafe_ledger::{Code, Name};
+
+use crate::access::{Principal, Right};
+use crate::config::Configuration;
+use crate::config::destinations::Mode;
+use crate::http::{Problem, Request, Response};
+use crate::server::Shared;
+use plan::{Destination, Route, Wrong};
+use sending::Sending;
+
+pub(crate) use caps::Counts;
+pub(crate) use due::Due;
+pub(crate) use pause::Pauses;
+pub use spec::{Spec, specs};
+
+/// What the address of everything that goes to a destination begins with.
+pub(crate) const PREFIX: &str = "/to/";
+/// Largest request that is guarded: it is kept with its intent.
+const REQUEST_BYTES_MAX: usize = twicesafe_ledger::REQUEST_BYTES_MAX - (64 << 10);
+
+/// All destinations of a configuration.
+#[derive(Default)]
+pub(crate) struct Destinations(HashMap<String, Arc<Destination>>);
+
+impl Destinations {
+    /// Reads what an operator wrote, or says everything that is wrong with it.
+    pub(crate) fn read(configuration: &Configuration) -> Result<Self, Vec<Wrong>> {
+        let mut all = HashMap::new();
+        let mut wrong = Vec::new();
+        for (name, written) in &configuration.destinations {
+            match Destination::read(name, written) {
+                Ok(destination) => drop(all.insert(name.clone(), Arc::new(destination))),
+                Err(found) => wrong.extend(found),
+            }
+        }
+        if wrong.is_empty() { Ok(Self(all)) } else { Err(wrong) }
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<&Arc<Destination>> {
+        self.0.get(name)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Destination>> {
+        self.0.values()
+    }
+
+    /// The destination and the route an intent belongs to, by its scope: destination and action are its last two parts (S3).
+    pub(crate) fn of_scope(&self, scope: &str) -> Option<(&Arc<Destination>, Option<&Arc<Route>>)> {
+        if scope.split('/').nth(1) == Some(observe::OBSERVED) {
+            return None;
+        }
+        let mut parts = scope.rsplit('/');
+        let (action, destination) = (parts.next()?, parts.next()?);
+        let destination = self.get(destination)?;
+        Some((destination, destination.action(action)))
+    }
+
+    /// Who is told about an intent, if its route or destination names somebody.
+    pub(crate) fn owner(&self, name: &Name) -> Option<&str> {
+        let (destination, route) = self.of_scope(name.scope.as_str())?;
+        route.map_or(&destination.unrouted, |route| route).owner.as_deref()
+    }
+
+    /// Every action there is, by destination: what keys live under.
+    pub(crate) fn actions(&self) -> BTreeMap<(String, String), Option<String>> {
+        let mut all = BTreeMap::new();
+        for destination in self.iter() {
+            for route in destination.routes.iter().filter(|route| !route.is_read) {
+                if let Some(action) = &route.action {
+                    let account = match &route.account {
+                        Some(plan::Word::Fixed(account)) => Some(account.clone()),
+                        Some(plan::Word::Given(expression)) => Some(expression.text().to_owned()),
+                        None => None,
+                    };
+                    all.insert((destination.name.clone(), action.clone()), account);
+                }
+            }
+        }
+        all
+    }
+}
+
+/// A request for a destination, with everything that is known about it before its body is read.
+struct Arrival<'a> {
+    shared: &'a Arc<Shared>,
+    principal: Principal,
+    destination: Arc<Destination>,
+    route: Arc<Route>,
+    parameters: Vec<(String, String)>,
+    path: String,
+}
+
+/// Answers whatever comes to `/to/`.
+pub(crate) async fn answer(shared: &Arc<Shared>, request: &mut Request) -> Result<Response, Problem> {
+    let principal = shared.access.principal_by_own_header(request).await?;
+    principal.demand(Right::Act)?;
+    let rest = request.path().strip_prefix(PREFIX).unwrap_or_default();
+    let (name, path) = match rest.split_once('/') {
+        Some((name, path)) => (name, format!("/{path}")),
+        None => (rest, "/".to_owned()),
+    };
+    let destination = shared.destinations().get(name).cloned().ok_or_else(|| {
+        Problem::new(
+            Code::NoSuchDestination,
+            "there is no destination with that name",
+            "Name it under `destinations:` in the configuration; the address is /to/NAME/PATH.",
+        )
+    })?;
+    let path = pattern::canonical_path(&path).ok_or_else(|| {
+        Problem::bad_request(
+            "the path is too long, badly encoded, or has steps like `..`",
+            "Write the path as the destination has it.",
+        )
+    })?;
+    shared.pauses.check(&destination.name, principal.token())?;
+    let (route, parameters) = destination.route(&request.method, &path);
+    let (route, is_read) = (route.clone(), route.lets_pass(&request.method));
+    let arrival = Arrival { shared, principal, destination, route, parameters, path };
+    if is_read {
+        return Box::pin(reads::pass(arrival, request)).await;
+    }
+    request.read_body(REQUEST_BYTES_MAX).await?;
+    match arrival.route.mode {
+        Mode::Guard => Box::pin(guarded::answer(arrival, request)).await,
+        Mode::Observe => Box::pin(observe::answer(arrival, request)).await,
+    }
+}
+
+impl Arrival<'_> {
+    /// The request as it would leave.
+    fn sending(&self, request: &mut Request, callback: Option<String>) -> Sending {
+        Sending {
+            method: request.method.clone(),
+            path: self.path.clone(),
+            query: request.uri.query().map(str::to_owned),
+            headers: sending::passed_on(&request.headers),
+            body: std::mem::take(&mut request.body),
+            callback,
+        }
+    }
+}

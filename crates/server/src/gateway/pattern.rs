@@ -1,0 +1,154 @@
+//! Which requests a route is about: `POST /contacts/{id}/notes`.
+
+use hyper::Method;
+
+/// Longest path that is looked at.
+pub(crate) const PATH_BYTES_MAX: usize = 4096;
+
+/// Method and path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Pattern {
+    /// None: any.
+    method: Option<Method>,
+    steps: Vec<Step>,
+    /// Whatever follows.
+    is_open: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Step {
+    Text(String),
+    Parameter(String),
+}
+
+impl Pattern {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let wrong = |why: &str| Err(format!("`{text}` {why}; write POST /contacts/{{id}}"));
+        let Some((method, path)) = text.trim().split_once(char::is_whitespace) else {
+            return wrong("is not a method and a path");
+        };
+        let method = match method {
+            "ANY" | "*" => None,
+            name if name.chars().all(|c| c.is_ascii_uppercase()) => {
+                Some(Method::from_bytes(name.as_bytes()).map_err(|_| format!("`{name}` is not a method"))?)
+            }
+            _ => return wrong("does not begin with a method in capital letters, or ANY"),
+        };
+        let Some(path) = path.trim().strip_prefix('/') else { return wrong("has a path without a slash") };
+        let mut steps: Vec<Step> = Vec::new();
+        let mut is_open = false;
+        for step in path.split('/') {
+            if is_open {
+                return wrong("has something after *");
+            }
+            match step.strip_prefix('{').map(|rest| rest.strip_suffix('}')) {
+                Some(Some(name))
+                    if !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || c == '_') =>
+                {
+                    steps.push(Step::Parameter(name.to_owned()));
+                }
+                Some(_) => return wrong("has braces that hold no name"),
+                None if step == "*" => is_open = true,
+                None if step.contains(['*', '?', '#', '{', '}']) => {
+                    return wrong("has letters that a path cannot have");
+                }
+                None => steps.push(Step::Text(step.to_owned())),
+            }
+        }
+        Ok(Self { method, steps, is_open })
+    }
+
+    /// The values of its parameters, if the request is one of these.
+    pub(crate) fn parameters(&self, method: &Method, path: &str) -> Option<Vec<(String, String)>> {
+        if self.method.as_ref().is_some_and(|own| own != method) {
+            return None;
+        }
+        let mut given = path.strip_prefix('/')?.split('/');
+        let mut parameters = Vec::new();
+        for step in &self.steps {
+            let text = given.next()?;
+            match step {
+                Step::Text(own) if own == text => {}
+                Step::Parameter(name) if !text.is_empty() => parameters.push((name.clone(), text.to_owned())),
+                _ => return None,
+            }
+        }
+        (self.is_open || given.next().is_none()).then_some(parameters)
+    }
+
+    /// Whether it is about something that only reads, by its method.
+    pub(crate) fn reads(&self) -> bool {
+        self.method.as_ref().is_some_and(is_read)
+    }
+}
+
+/// Methods that change nothing.
+pub(crate) fn is_read(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::TRACE)
+}
+
+/// A path in one form: letters that need not be encoded are not. `None`: it would leave its place, or is too long.
+pub(crate) fn canonical_path(path: &str) -> Option<String> {
+    if path.len() > PATH_BYTES_MAX || path.contains('\\') {
+        return None;
+    }
+    let bytes = path.as_bytes();
+    let mut canonical = String::with_capacity(path.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let decoded = (bytes[at] == b'%')
+            .then(|| bytes.get(at + 1..at + 3))
+            .flatten()
+            .and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok());
+        match decoded {
+            Some(byte) if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) => {
+                canonical.push(char::from(byte));
+                at += 3;
+            }
+            Some(byte) => {
+                canonical.push_str(&format!("%{byte:02X}"));
+                at += 3;
+            }
+            None if bytes[at] == b'%' => return None,
+            None => {
+                canonical.push(char::from(bytes[at]));
+                at += 1;
+            }
+        }
+    }
+    let leaves = canonical.split('/').any(|step| step == "." || step == "..");
+    (!leaves && canonical.is_ascii()).then_some(canonical)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_are_methods_and_paths() {
+        let check = |pattern: &str, method: Method, path: &str, expected: Option<&[(&str, &str)]>| {
+            let found = Pattern::parse(pattern).expect("it is right").parameters(&method, path);
+            let found: Option<Vec<_>> =
+                found.as_ref().map(|all| all.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect());
+            assert_eq!(found.as_deref(), expected, "{pattern} {path}");
+        };
+        check("POST /contacts", Method::POST, "/contacts", Some(&[]));
+        check("POST /contacts", Method::PUT, "/contacts", None);
+        check("POST /contacts", Method::POST, "/contacts/", None);
+        check("POST /c/{id}/notes", Method::POST, "/c/7/notes", Some(&[("id", "7")]));
+        check("POST /c/{id}/notes", Method::POST, "/c//notes", None);
+        check("ANY /api/*", Method::PATCH, "/api/a/b", Some(&[]));
+        check("POST /", Method::POST, "/", Some(&[]));
+        for wrong in ["/contacts", "post /x", "POST x", "POST /a/*/b", "POST /{}", "POST /a?b", "P0ST /x"] {
+            assert!(Pattern::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_path_has_one_form_and_stays_in_its_place() {
+        assert_eq!(canonical_path("/v1/%63harges/a%2fb").as_deref(), Some("/v1/charges/a%2Fb"));
+        for wrong in ["/a/../b", "/a/%2e%2e/b", "/./x", "/a%zz", "/a%2", "/a\\b"] {
+            assert_eq!(canonical_path(wrong), None, "{wrong}");
+        }
+    }
+}

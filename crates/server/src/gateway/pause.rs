@@ -1,0 +1,57 @@
+//! Destinations and tokens that are paused: nothing new is taken, nothing waiting is sent, until somebody resumes them. Kept in
+//! the ledger, so that every server of it agrees within seconds.
+
+use std::collections::BTreeMap;
+use std::sync::{PoisonError, RwLock};
+use std::time::Duration;
+
+use twicesafe_ledger::{Code, Ledger, StoreError};
+
+use crate::http::Problem;
+
+/// The kind of notes they are kept as.
+const KIND: &str = "pause";
+/// When a caller should come back.
+const RETRY_AFTER: Duration = Duration::from_secs(30);
+
+/// What is paused.
+#[derive(Default)]
+pub(crate) struct Pauses(RwLock<BTreeMap<String, String>>);
+
+impl Pauses {
+    /// Reads them anew.
+    pub(crate) async fn refresh(&self, ledger: &Ledger) -> Result<(), StoreError> {
+        let notes = ledger.store().notes(KIND).await?;
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = notes.into_iter().collect();
+        Ok(())
+    }
+
+    pub(crate) fn has_destination(&self, name: &str) -> bool {
+        let paused = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        !paused.is_empty() && paused.contains_key(&destination(name))
+    }
+
+    /// Refuses what is paused: nothing is stored, nothing is sent.
+    pub(crate) fn check(&self, name: &str, token: Option<&str>) -> Result<(), Problem> {
+        let paused = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        if paused.is_empty() {
+            return Ok(());
+        }
+        let found = paused
+            .get(&destination(name))
+            .map(|why| ("the destination", why))
+            .or_else(|| Some(("the token", paused.get(&format!("token:{}", token?))?)));
+        match found {
+            None => Ok(()),
+            Some((what, why)) => {
+                let hint = "Nothing was sent. It goes on when somebody resumes it: twicesafe resume.";
+                Err(Problem::new(Code::Paused, format!("{what} is paused: {why}"), hint)
+                    .retry_after(RETRY_AFTER))
+            }
+        }
+    }
+}
+
+fn destination(name: &str) -> String {
+    format!("destination:{name}")
+}

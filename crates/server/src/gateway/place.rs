@@ -1,0 +1,161 @@
+//! Places in a request where a key of ours can stand: a header, a field of the body, a parameter.
+
+use bytes::Bytes;
+use hyper::header::{HeaderName, HeaderValue};
+use serde_json::{Map, Value};
+
+use super::sending::{Sending, is_json};
+use super::template::percent_encode;
+
+/// A place in a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Header(HeaderName),
+    /// A path of fields.
+    Body(Vec<String>),
+    Query(String),
+}
+
+impl Place {
+    pub(crate) fn header(name: &str) -> Result<Self, String> {
+        HeaderName::from_bytes(name.as_bytes())
+            .map(Self::Header)
+            .map_err(|_| format!("`{name}` is not a header"))
+    }
+
+    pub(crate) fn read(
+        header: Option<&str>,
+        body: Option<&str>,
+        query: Option<&str>,
+    ) -> Result<Self, String> {
+        match (header, body, query) {
+            (Some(name), None, None) => Self::header(name),
+            (None, Some(path), None) => {
+                let steps: Vec<String> = path.split('.').map(str::to_owned).collect();
+                match steps.iter().any(String::is_empty) || steps.len() > 8 {
+                    true => Err(format!("`{path}` is not a field; write metadata.key")),
+                    false => Ok(Self::Body(steps)),
+                }
+            }
+            (None, None, Some(name)) if !name.is_empty() => Ok(Self::Query(name.to_owned())),
+            _ => Err("exactly one of header, body and query is needed".to_owned()),
+        }
+    }
+
+    /// Writes a text there. An error: there is no such place in this request.
+    pub(crate) fn write(&self, sending: &mut Sending, text: &str) -> Result<(), String> {
+        match self {
+            Self::Header(name) => {
+                let value = HeaderValue::from_str(text)
+                    .map_err(|_| format!("the key cannot be in the header {name}"))?;
+                sending.headers.insert(name.clone(), value);
+                Ok(())
+            }
+            Self::Query(name) => {
+                let mut query = String::new();
+                percent_encode(name, &mut query);
+                query.push('=');
+                percent_encode(text, &mut query);
+                let others = sending.query.as_deref().unwrap_or_default().split('&');
+                let is_other = |part: &&str| !part.is_empty() && part.split('=').next() != Some(name);
+                for other in others.filter(is_other) {
+                    query = format!("{other}&{query}");
+                }
+                sending.query = Some(query);
+                Ok(())
+            }
+            Self::Body(steps) => {
+                let media_type = sending.media_type();
+                if media_type == "application/x-www-form-urlencoded" {
+                    sending.body = with_form_field(&sending.body, steps, text)?;
+                    return Ok(());
+                }
+                if !is_json(&media_type) {
+                    return Err(format!("a body of type `{media_type}` has no fields; send JSON or a form"));
+                }
+                sending.body = with_json_field(&sending.body, steps, text)?;
+                Ok(())
+            }
+        }
+    }
+}
+
+fn with_form_field(body: &[u8], steps: &[String], text: &str) -> Result<Bytes, String> {
+    let before = std::str::from_utf8(body).map_err(|_| "the form is not text".to_owned())?;
+    let mut name = steps[0].clone();
+    steps[1..].iter().for_each(|step| name.push_str(&format!("[{step}]")));
+    let (mut encoded, mut field) = (String::new(), String::new());
+    percent_encode(&name, &mut encoded);
+    percent_encode(text, &mut field);
+    let is_other = |part: &&str| {
+        let own = part.split('=').next().unwrap_or_default();
+        !part.is_empty() && own != name && !own.eq_ignore_ascii_case(&encoded)
+    };
+    let mut form: Vec<String> = before.split('&').filter(is_other).map(str::to_owned).collect();
+    form.push(format!("{encoded}={field}"));
+    Ok(form.join("&").into())
+}
+
+fn with_json_field(body: &[u8], steps: &[String], text: &str) -> Result<Bytes, String> {
+    let mut document: Value = match body.is_empty() {
+        true => Value::Object(Map::new()),
+        false => serde_json::from_slice(body).map_err(|_| "the body is not JSON".to_owned())?,
+    };
+    let mut here = &mut document;
+    for (number, step) in steps.iter().enumerate() {
+        let Value::Object(members) = here else {
+            return Err(format!("there is no place for `{}` in the body", steps.join(".")));
+        };
+        let is_last = number + 1 == steps.len();
+        here = members.entry(step.clone()).or_insert_with(|| Value::Object(Map::new()));
+        if is_last {
+            *here = Value::from(text);
+        }
+    }
+    Ok(document.to_string().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hyper::header::{CONTENT_TYPE, HeaderMap};
+
+    fn check(
+        place: &Place,
+        media_type: &'static str,
+        body: &'static str,
+        expected: Result<(&str, Option<&str>), ()>,
+    ) {
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
+        let query = Some("requestid=old&a=1".to_owned());
+        let mut sending = Sending {
+            method: hyper::Method::POST,
+            path: "/".to_owned(),
+            query,
+            headers,
+            body: body.into(),
+            callback: None,
+        };
+        let written = place.write(&mut sending, "k 1").map_err(drop);
+        let got = written.map(|()| (String::from_utf8_lossy(&sending.body).into_owned(), sending.query));
+        let expected = expected.map(|(body, query)| (body.to_owned(), query.map(str::to_owned)));
+        assert_eq!(got, expected);
+    }
+
+    #[test]
+    fn a_key_is_written_where_the_destination_wants_it() {
+        let query = Some("requestid=old&a=1");
+        let body = Place::read(None, Some("metadata.key"), None).expect("it is right");
+        check(&body, "application/json", r#"{"a":1}"#, Ok((r#"{"a":1,"metadata":{"key":"k 1"}}"#, query)));
+        check(&body, "application/json", "", Ok((r#"{"metadata":{"key":"k 1"}}"#, query)));
+        check(&body, "application/json", r#"{"metadata":7}"#, Err(()));
+        check(&body, "application/json", "[1]", Err(()));
+        check(&body, "text/plain", "x", Err(()));
+        let form = "application/x-www-form-urlencoded";
+        check(&body, form, "a=1&metadata[key]=old", Ok(("a=1&metadata%5Bkey%5D=k%201", query)));
+        let parameter = Place::read(None, None, Some("requestid")).expect("it is right");
+        check(&parameter, "text/plain", "x", Ok(("x", Some("a=1&requestid=k%201"))));
+        assert!(Place::read(Some("a"), Some("b"), None).is_err());
+    }
+}

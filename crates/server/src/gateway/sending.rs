@@ -1,0 +1,360 @@
+//! A request on its way to a destination: what expressions see of it, what is kept of it, what it is compared by.
+
+use bytes::Bytes;
+use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use hyper::{Method, Uri};
+use serde_json::{Map, Value, json};
+
+use crate::http::request::pairs;
+
+/// A request on its way to a destination.
+#[derive(Clone, Debug)]
+pub(crate) struct Sending {
+    pub(crate) method: Method,
+    /// As the destination gets it, from its base on.
+    pub(crate) path: String,
+    pub(crate) query: Option<String>,
+    /// What is passed on.
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+    /// Where the answer is posted, if it comes later.
+    pub(crate) callback: Option<String>,
+}
+
+impl Sending {
+    /// What expressions see. Who the caller says to be is not among it: secrets change, intents do not (S3).
+    pub(crate) fn view(&self, parameters: &[(String, String)]) -> Value {
+        let text = |(name, value): (String, String)| (name, Value::String(value));
+        let query: Map<String, Value> =
+            pairs(self.query.as_deref().unwrap_or_default()).into_iter().map(text).collect();
+        let header = |(name, value): (&HeaderName, &HeaderValue)| {
+            (!is_credential(name)).then_some(())?;
+            Some((name.as_str().to_owned(), Value::from(value.to_str().ok()?)))
+        };
+        let headers: Map<String, Value> = self.headers.iter().filter_map(header).collect();
+        let parameters: Map<String, Value> = parameters.iter().cloned().map(text).collect();
+        json!({
+            "method": self.method.as_str(),
+            "path": self.path,
+            "params": parameters,
+            "query": query,
+            "headers": headers,
+            "body": body_view(self.media_type(), &self.body),
+        })
+    }
+
+    /// The type of its body, without parameters, in small letters.
+    pub(crate) fn media_type(&self) -> String {
+        media_type(&self.headers)
+    }
+
+    pub(crate) fn path_and_query(&self) -> String {
+        match &self.query {
+            Some(query) => format!("{}?{query}", self.path),
+            None => self.path.clone(),
+        }
+    }
+
+    /// As it is kept, for people to read and for the server to send: method and path, headers, body. Only headers that are
+    /// known to hold no secret are kept (S22); `None`: without one of the others it would not be the same request.
+    pub(crate) fn kept(&self, keep: &[String]) -> Result<Bytes, String> {
+        use std::fmt::Write;
+        let mut head = format!("{} {}\n", self.method, self.path_and_query());
+        for (name, value) in &self.headers {
+            if is_idle(name) || is_credential(name) {
+                continue;
+            }
+            match value.to_str() {
+                Ok(value)
+                    if is_harmless(name)
+                        || keep.iter().any(|kept| kept.eq_ignore_ascii_case(name.as_str())) =>
+                {
+                    let _ = writeln!(head, "{name}: {value}");
+                }
+                _ => return Err(name.as_str().to_owned()),
+            }
+        }
+        if let Some(callback) = &self.callback {
+            let _ = writeln!(head, "{CALLBACK}: {callback}");
+        }
+        head.push('\n');
+        let mut kept = head.into_bytes();
+        kept.extend_from_slice(&self.body);
+        Ok(kept.into())
+    }
+
+    /// A request as it was kept; `None`: it is not one of the gateway's.
+    pub(crate) fn from_kept(kept: &Bytes) -> Option<Self> {
+        let end = kept.windows(2).position(|pair| pair == b"\n\n")?;
+        let head = std::str::from_utf8(&kept[..end]).ok()?;
+        let mut lines = head.lines();
+        let (method, address) = lines.next()?.split_once(' ')?;
+        let uri: Uri = address.parse().ok().filter(|_| address.starts_with('/'))?;
+        let mut headers = HeaderMap::new();
+        let mut callback = None;
+        for line in lines {
+            let (name, value) = line.split_once(": ")?;
+            match name {
+                CALLBACK => callback = Some(value.to_owned()),
+                _ => {
+                    headers.append(
+                        HeaderName::from_bytes(name.as_bytes()).ok()?,
+                        HeaderValue::from_str(value).ok()?,
+                    );
+                }
+            }
+        }
+        Some(Self {
+            method: Method::from_bytes(method.as_bytes()).ok()?,
+            path: uri.path().to_owned(),
+            query: uri.query().map(str::to_owned),
+            headers,
+            body: kept.slice(end + 2..),
+            callback,
+        })
+    }
+
+    /// Whether anything in it says who the caller is.
+    pub(crate) fn has_credentials(&self) -> bool {
+        self.headers.keys().any(is_credential)
+    }
+}
+
+/// Where an answer that comes later is posted.
+pub(crate) const CALLBACK: &str = "twicesafe-callback";
+
+/// The headers of a caller's request that are passed on: not those between two machines only, not ours.
+pub(crate) fn passed_on(headers: &HeaderMap) -> HeaderMap {
+    let listed: Vec<String> = headers
+        .get_all(hyper::header::CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(',').map(|name| name.trim().to_ascii_lowercase()))
+        .collect();
+    let is_passed = |name: &HeaderName| {
+        !is_between_two(name.as_str())
+            && !name.as_str().starts_with("twicesafe-")
+            && !listed.iter().any(|other| other == name.as_str())
+    };
+    headers
+        .iter()
+        .filter(|(name, _)| is_passed(name))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect()
+}
+
+/// Headers between two machines only.
+pub(crate) fn is_between_two(name: &str) -> bool {
+    matches!(
+        name,
+        "connection"
+            | "keep-alive"
+            | "proxy-authenticate"
+            | "proxy-authorization"
+            | "proxy-connection"
+            | "te"
+            | "trailer"
+            | "transfer-encoding"
+            | "upgrade"
+            | "host"
+            | "content-length"
+            | "expect"
+            | "http2-settings"
+    )
+}
+
+/// Headers that say who somebody is, as far as names tell.
+pub(crate) fn is_credential(name: &HeaderName) -> bool {
+    let name = name.as_str();
+    matches!(name, "authorization" | "proxy-authorization" | "cookie" | "set-cookie")
+        || ["token", "secret", "api-key", "apikey", "auth", "password", "signature", "session"]
+            .iter()
+            .any(|word| name.contains(word))
+        || name.ends_with("-key") && name != "idempotency-key"
+}
+
+/// Headers that change nothing about what is asked for.
+fn is_idle(name: &HeaderName) -> bool {
+    let name = name.as_str();
+    matches!(
+        name,
+        "user-agent"
+            | "accept-encoding"
+            | "cache-control"
+            | "pragma"
+            | "traceparent"
+            | "tracestate"
+            | "baggage"
+            | "dnt"
+            | "priority"
+            | "origin"
+            | "referer"
+            | "via"
+            | "forwarded"
+            | "x-real-ip"
+            | "x-request-id"
+            | "x-correlation-id"
+            | "date"
+            | "idempotency-key"
+            | "accept-language"
+            | "sentry-trace"
+            | "x-amzn-trace-id"
+            | "x-cloud-trace-context"
+    ) || ["sec-", "x-forwarded-", "x-stainless-", "x-datadog-", "x-b3-", "cf-"]
+        .iter()
+        .any(|begin| name.starts_with(begin))
+}
+
+/// Headers that hold no secret and matter.
+fn is_harmless(name: &HeaderName) -> bool {
+    let name = name.as_str();
+    matches!(
+        name,
+        "accept"
+            | "content-type"
+            | "content-language"
+            | "content-encoding"
+            | "prefer"
+            | "if-match"
+            | "if-none-match"
+            | "if-modified-since"
+            | "if-unmodified-since"
+            | "stripe-account"
+            | "paypal-request-id"
+    ) || name.ends_with("-version")
+}
+
+fn media_type(headers: &HeaderMap) -> String {
+    let text = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+}
+
+pub(crate) fn is_json(media_type: &str) -> bool {
+    media_type == "application/json" || media_type.ends_with("+json")
+}
+
+/// A body as expressions see it: JSON and forms by their fields, other text as it is, and nothing of the rest.
+pub(crate) fn body_view(media_type: String, body: &Bytes) -> Value {
+    if body.is_empty() {
+        return Value::Null;
+    }
+    if is_json(&media_type) || media_type.is_empty() {
+        if let Ok(value) = serde_json::from_slice(body) {
+            return value;
+        }
+    }
+    match std::str::from_utf8(body) {
+        Ok(text) if media_type == "application/x-www-form-urlencoded" => form_view(text),
+        Ok(text) => Value::from(text),
+        Err(_) => Value::Null,
+    }
+}
+
+/// Brackets in one name of a form; a name with more of them is taken as it is.
+const FORM_DEPTH_MAX: usize = 16;
+
+/// Names of a form may have brackets: `metadata[order_id]=7` is `metadata.order_id`, `items[]=x` a list.
+fn form_view(text: &str) -> Value {
+    let mut form = Value::Object(Map::new());
+    for (name, value) in pairs(text) {
+        let steps: Vec<&str> = name.split('[').map(|step| step.trim_end_matches(']')).collect();
+        match steps.len() <= FORM_DEPTH_MAX {
+            true => put(&mut form, &steps, value),
+            false => put(&mut form, &[name.as_str()], value),
+        }
+    }
+    form
+}
+
+fn put(form: &mut Value, steps: &[&str], value: String) {
+    let mut here = form;
+    for (number, step) in steps.iter().enumerate() {
+        let next = steps.get(number + 1);
+        let empty = match next {
+            None => Value::String(value.clone()),
+            Some(&"") => Value::Array(Vec::new()),
+            Some(_) => Value::Object(Map::new()),
+        };
+        here = match here {
+            Value::Array(items) => {
+                items.push(empty);
+                let Some(last) = items.last_mut() else { return };
+                last
+            }
+            Value::Object(members) => {
+                let inner = members.entry(*step).or_insert_with(|| empty.clone());
+                // The last of two that clash counts, as it does for most who read forms.
+                if std::mem::discriminant(inner) != std::mem::discriminant(&empty) || next.is_none() {
+                    *inner = empty;
+                }
+                inner
+            }
+            _ => return,
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sending(headers: &[(&'static str, &'static str)], body: &'static str) -> Sending {
+        let headers = headers
+            .iter()
+            .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
+            .collect();
+        Sending {
+            method: Method::POST,
+            path: "/v1/charges".to_owned(),
+            query: Some("a=1".to_owned()),
+            headers,
+            body: body.into(),
+            callback: None,
+        }
+    }
+
+    #[test]
+    fn expressions_see_forms_and_json_and_no_credentials() {
+        let form = sending(
+            &[
+                ("content-type", "application/x-www-form-urlencoded"),
+                ("authorization", "Bearer s"),
+                ("x-a", "b"),
+            ],
+            "amount=5&metadata[order_id]=7&items[]=x&items[]=y&deep[a][b]=c&deep[a]=clash",
+        );
+        let view = form.view(&[("id".to_owned(), "9".to_owned())]);
+        assert_eq!(
+            view["body"],
+            json!({ "amount": "5", "metadata": { "order_id": "7" }, "items": ["x", "y"], "deep": { "a": "clash" } })
+        );
+        assert_eq!(view["params"]["id"], "9");
+        assert_eq!(
+            view["headers"],
+            json!({ "content-type": "application/x-www-form-urlencoded", "x-a": "b" })
+        );
+        let deep = "a".to_owned() + &"[b]".repeat(100_000);
+        assert_eq!(form_view(&format!("{deep}=1")), json!({ deep: "1" }));
+        assert_eq!(body_view("application/json".to_owned(), &"{bad".into()), json!("{bad"));
+    }
+
+    #[test]
+    fn s22_what_is_kept_has_no_secrets_and_comes_back_whole() {
+        let kept = sending(
+            &[
+                ("content-type", "application/json"),
+                ("authorization", "Bearer s"),
+                ("stripe-version", "2026"),
+            ],
+            "{\"a\":1}\n\n{",
+        );
+        let bytes = kept.kept(&[]).expect("nothing unknown is in it");
+        assert!(!String::from_utf8_lossy(&bytes).contains("Bearer"));
+        let back = Sending::from_kept(&bytes).expect("it is ours");
+        assert_eq!((back.path_and_query(), &back.body), (kept.path_and_query(), &kept.body));
+        assert_eq!(back.headers["stripe-version"], "2026");
+        assert_eq!(sending(&[("x-mystery", "1")], "").kept(&[]), Err("x-mystery".to_owned()));
+        assert!(sending(&[("x-mystery", "1")], "").kept(&["X-Mystery".to_owned()]).is_ok());
+        assert!(Sending::from_kept(&Bytes::from_static(b"{\"some\":\"json\"}\n\n")).is_none());
+    }
+}

@@ -1,0 +1,79 @@
+//! The way to a destination: name, address, connection, one exchange. It tells what was certainly never sent from what may have
+//! arrived (S16, S17), follows no redirect and tries nothing again by itself once a byte may have left (S22).
+
+mod address;
+mod connect;
+mod pool;
+mod tls;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::{Request, Response};
+
+pub(crate) use connect::{Base, Upstream};
+pub(crate) use pool::Lent;
+pub(crate) use tls::client as tls_client;
+
+/// How long it may take to reach a destination: name, connection and handshake together.
+const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
+/// A connection that somebody may be about to close can swallow a request, and then nobody knows. What may be sent twice is
+/// sent over any connection; what may not, only over one that was used a moment ago. Servers keep theirs for 2 s and more.
+const IDLE_MAX: Duration = Duration::from_secs(30);
+const IDLE_MAX_CAREFUL: Duration = Duration::from_millis(1500);
+/// Connections that are kept for later, of one destination.
+const IDLE_CONNECTIONS_MAX: usize = 256;
+/// How often a connection that was closed before anything was written is replaced by another one.
+const REPLACED_MAX: usize = 3;
+
+/// Why there is no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// Nothing reached the destination.
+    NotSent(String),
+    /// Something may have.
+    Unknown(String),
+}
+
+/// How much it would matter if a request were swallowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Care {
+    /// It may be sent again.
+    Little,
+    /// Nobody would know whether it arrived.
+    Great,
+}
+
+impl Upstream {
+    /// Sends a request and gives the head of the answer. `may_send` is asked immediately before the first byte (S9).
+    pub(crate) async fn exchange(
+        &self,
+        request: Request<Full<Bytes>>,
+        care: Care,
+        may_send: impl Fn() -> Result<(), String>,
+    ) -> Result<(Response<Incoming>, Lent), Failure> {
+        let mut request = request;
+        let idle_max = match care {
+            Care::Little => IDLE_MAX,
+            Care::Great => IDLE_MAX_CAREFUL,
+        };
+        for _ in 0..REPLACED_MAX {
+            let connection = match self.pool().take(idle_max).await {
+                Some(connection) => connection,
+                None => tokio::time::timeout(CONNECT_TIME_MAX, self.connect())
+                    .await
+                    .unwrap_or_else(|_| Err("it could not be reached in time".to_owned()))
+                    .map_err(Failure::NotSent)?,
+            };
+            may_send().map_err(Failure::NotSent)?;
+            match connection.send(request).await {
+                Ok((response, connection)) => return Ok((response, self.pool().lend(connection))),
+                Err(pool::Unsent::Given(back)) => request = *back,
+                Err(pool::Unsent::Failed(failure)) => return Err(failure),
+            }
+        }
+        Err(Failure::NotSent("it closes every connection before anything can be sent".to_owned()))
+    }
+}

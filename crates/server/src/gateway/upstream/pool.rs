@@ -1,0 +1,190 @@
+//! Connections to one destination: used, lent out with an answer, kept for the next request.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::client::conn::{http1, http2};
+use hyper::header::{HOST, HeaderValue};
+use hyper::{Request, Response, Uri};
+
+use super::{Failure, IDLE_CONNECTIONS_MAX};
+
+/// How long a connection that was used a moment ago may take to be ready again.
+const READY_TIME_MAX: Duration = Duration::from_millis(100);
+
+/// A connection that is open.
+pub(super) enum Connection {
+    One(http1::SendRequest<Full<Bytes>>),
+    /// Shared by many at a time.
+    Two(http2::SendRequest<Full<Bytes>>),
+}
+
+/// Why a request did not go out, or why nobody knows.
+pub(super) enum Unsent {
+    /// The connection was closed before anything of it was written: here it is again.
+    Given(Box<Request<Full<Bytes>>>),
+    Failed(Failure),
+}
+
+impl Connection {
+    pub(super) async fn send(
+        mut self,
+        request: Request<Full<Bytes>>,
+    ) -> Result<(Response<Incoming>, Self), Unsent> {
+        let whole = request.uri().clone();
+        let sent = match &mut self {
+            Self::One(sender) => sender.try_send_request(in_old_form(request)).await,
+            Self::Two(sender) => sender.try_send_request(request).await,
+        };
+        match sent {
+            Ok(response) => Ok((response, self)),
+            Err(mut error) => Err(match error.take_message() {
+                Some(mut request) => {
+                    *request.uri_mut() = whole;
+                    Unsent::Given(Box::new(request))
+                }
+                None => Unsent::Failed(judged(error.error())),
+            }),
+        }
+    }
+
+    fn is_closed(&self) -> bool {
+        match self {
+            Self::One(sender) => sender.is_closed(),
+            Self::Two(sender) => sender.is_closed(),
+        }
+    }
+
+    async fn is_ready(&mut self) -> bool {
+        let ready = async {
+            match self {
+                Self::One(sender) => sender.ready().await,
+                Self::Two(sender) => sender.ready().await,
+            }
+        };
+        matches!(tokio::time::timeout(READY_TIME_MAX, ready).await, Ok(Ok(())))
+    }
+}
+
+/// HTTP/1.1 wants the path in the first line and the name in a header.
+fn in_old_form(mut request: Request<Full<Bytes>>) -> Request<Full<Bytes>> {
+    let host = request.uri().authority().and_then(|name| HeaderValue::from_str(name.as_str()).ok());
+    if let Some(host) = host {
+        request.headers_mut().insert(HOST, host);
+    }
+    let path = request.uri().path_and_query().cloned();
+    *request.uri_mut() = path.map_or_else(Uri::default, Uri::from);
+    request
+}
+
+/// A stream that was refused, or begun after the destination said goodbye, was not looked at (S16). Everything else may have
+/// been.
+fn judged(error: &hyper::Error) -> Failure {
+    let mut source = std::error::Error::source(error);
+    while let Some(inner) = source {
+        if let Some(h2) = inner.downcast_ref::<h2::Error>() {
+            if h2.reason() == Some(h2::Reason::REFUSED_STREAM) || h2.is_go_away() && h2.is_remote() {
+                return Failure::NotSent("the destination did not take the stream".to_owned());
+            }
+        }
+        source = inner.source();
+    }
+    // What hyper says may quote what was received; its kind is enough.
+    let why = match error {
+        error if error.is_timeout() => "it did not answer in time",
+        error if error.is_incomplete_message() => "it closed the connection before it answered",
+        error if error.is_parse() => "what it answered is not HTTP",
+        _ => "the connection broke before it answered",
+    };
+    Failure::Unknown(why.to_owned())
+}
+
+/// Connections kept for later.
+#[derive(Clone, Default)]
+pub(super) struct Pool(Arc<Mutex<Kept>>);
+
+#[derive(Default)]
+struct Kept {
+    /// The one used last is at the end.
+    idle: Vec<(Instant, http1::SendRequest<Full<Bytes>>)>,
+    shared: Option<(Instant, http2::SendRequest<Full<Bytes>>)>,
+}
+
+impl Pool {
+    fn kept(&self) -> std::sync::MutexGuard<'_, Kept> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A connection that was used at most that long ago.
+    pub(super) async fn take(&self, idle_max: Duration) -> Option<Connection> {
+        loop {
+            let mut connection = {
+                let mut kept = self.kept();
+                kept.shared.take_if(|(_, sender)| sender.is_closed());
+                match &mut kept.shared {
+                    Some((used, sender)) if used.elapsed() < idle_max => {
+                        *used = Instant::now();
+                        Connection::Two(sender.clone())
+                    }
+                    _ => {
+                        let (used, sender) = kept.idle.pop()?;
+                        if used.elapsed() >= idle_max {
+                            // All others are older, but may still do for somebody who cares less.
+                            if used.elapsed() < super::IDLE_MAX {
+                                kept.idle.push((used, sender));
+                            } else {
+                                kept.idle.clear();
+                            }
+                            return None;
+                        }
+                        Connection::One(sender)
+                    }
+                }
+            };
+            if !connection.is_closed() && connection.is_ready().await {
+                return Some(connection);
+            }
+            if let Connection::Two(_) = connection {
+                self.kept().shared = None;
+            }
+        }
+    }
+
+    /// A new connection that others may use too.
+    pub(super) fn share(&self, sender: &http2::SendRequest<Full<Bytes>>) {
+        self.kept().shared = Some((Instant::now(), sender.clone()));
+    }
+
+    /// Keeps a connection with the answer that is read from it.
+    pub(super) fn lend(&self, connection: Connection) -> Lent {
+        Lent { connection: Some(connection), pool: self.clone() }
+    }
+
+    /// Drops what has been idle for too long.
+    pub(super) fn tidy(&self) {
+        let mut kept = self.kept();
+        kept.idle.retain(|(used, sender)| used.elapsed() < super::IDLE_MAX && !sender.is_closed());
+        kept.shared.take_if(|(used, sender)| used.elapsed() >= super::IDLE_MAX || sender.is_closed());
+    }
+}
+
+/// The connection an answer is read from. Given back when the answer was read to its end; otherwise it is closed.
+pub(crate) struct Lent {
+    connection: Option<Connection>,
+    pool: Pool,
+}
+
+impl Lent {
+    /// The answer was read to its end.
+    pub(crate) fn give_back(mut self) {
+        if let Some(Connection::One(sender)) = self.connection.take() {
+            let mut kept = self.pool.kept();
+            if !sender.is_closed() && kept.idle.len() < IDLE_CONNECTIONS_MAX {
+                kept.idle.push((Instant::now(), sender));
+            }
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! A person says yes first, and the server sends it then: S27, S30, S31.
+
+use super::*;
+
+const REFUND: &str = "- match: POST /refunds
+  action: refund.create
+  key: [request.body.order_id, request.body.line]
+  recovery: person
+  approve: request.body.amount > 100
+  timeout: 2s";
+const SCOPE: &str = "default/crm/refund.create";
+
+fn refund(order: &str, amount: i64) -> Value {
+    json!({ "order_id": order, "line": 1, "amount": amount })
+}
+
+impl Gateway {
+    /// The only intent of a scope.
+    async fn only(&self, scope: &str) -> Value {
+        let listed = self.world.get(&format!("/v1/intents?scope={scope}")).await;
+        assert_eq!(listed.json["intents"].as_array().map(Vec::len), Some(1), "{listed:?}");
+        listed.json["intents"][0].clone()
+    }
+
+    async fn decide(&self, what: &str, intent: &Value) -> Heard {
+        let body = json!({
+            "scope": intent["scope"], "key": intent["key"], "generation": intent["generation"], "reason": "because",
+        });
+        let json = [("content-type", "application/json"), ("twicesafe-actor", "ann")];
+        self.world.send("POST", &format!("/v1/{what}"), &json, body.to_string().as_bytes()).await
+    }
+}
+
+#[tokio::test]
+async fn s30_what_is_held_is_sent_by_the_server_after_a_yes() {
+    let gateway = Gateway::with("auth: { bearer: ours }", REFUND, "").await;
+    assert_eq!(gateway.post("/refunds", &refund("small", 50)).await.status, 201);
+    for _ in 0..2 {
+        gateway.post("/refunds", &refund("large", 500)).await.refused(423, "TS0017");
+    }
+    gateway.crm.check_effects(1);
+    let held = gateway.world.get("/v1/approvals").await.json["intents"][0].clone();
+    let shown =
+        gateway.world.get(&format!("/v1/intent?scope={SCOPE}&key={}", held["key"].as_str().unwrap())).await;
+    assert!(shown.text.contains("POST /refunds") && shown.text.contains("500"), "{shown:?}");
+    assert_eq!(gateway.decide("approve", &held).await.status, 200);
+    gateway.wait_for(SCOPE, held["key"].as_str().unwrap(), "done").await;
+    gateway.crm.check_effects(2);
+    let sent = &gateway.crm.effects()[1];
+    assert_eq!((sent.header("authorization"), &sent.body), (Some("Bearer ours"), &refund("large", 500)));
+    let again = gateway.post("/refunds", &refund("large", 500)).await;
+    assert_eq!((again.status, again.headers["idempotent-replayed"].as_str()), (201, "true"));
+    gateway.crm.check_effects(2);
+}
+
+#[tokio::test]
+async fn s30_a_no_is_a_no_for_everybody() {
+    let gateway = Gateway::with("auth: none", REFUND, "").await;
+    gateway.post("/refunds", &refund("large", 500)).await.refused(423, "TS0017");
+    let held = gateway.only(SCOPE).await;
+    assert_eq!(gateway.decide("reject", &held).await.status, 200);
+    gateway.post("/refunds", &refund("large", 500)).await.refused(403, "TS0011");
+    gateway.crm.check_effects(0);
+}
+
+#[tokio::test]
+async fn s30_what_was_harmless_is_asked_about_when_it_comes_back_as_something_else() {
+    let gateway = Gateway::with("auth: none", REFUND, "").await;
+    gateway.crm.script([Do::Say(422, json!({ "error": "no" }))]);
+    assert_eq!(gateway.post("/refunds", &refund("o", 50)).await.status, 422);
+    gateway.post("/refunds", &refund("o", 50_000)).await.refused(423, "TS0017");
+    gateway.crm.check_effects(0);
+}
+
+#[tokio::test]
+async fn what_cannot_be_worked_out_is_not_sent() {
+    let gateway = Gateway::with("auth: none", REFUND, "").await;
+    for amount in [json!("500"), json!(null), json!({})] {
+        let body = json!({ "order_id": "o", "line": 1, "amount": amount });
+        gateway.post("/refunds", &body).await.refused(400, "TS0091");
+    }
+    gateway.post("/refunds", &json!({ "order_id": "o", "line": 1 })).await.refused(400, "TS0091");
+    let mystery = [("x-mystery", "1")];
+    gateway.post_with("/refunds", &mystery, &refund("o", 500)).await.refused(400, "TS0094");
+    gateway.crm.check_effects(0);
+}
+
+#[tokio::test]
+async fn s27_a_caller_may_wait_for_a_yes_or_be_told_that_it_was_accepted() {
+    let gateway = Gateway::with("auth: none", &format!("{REFUND}\n  on_hold: wait"), "").await;
+    let large = refund("large", 500);
+    let (heard, ()) = tokio::join!(gateway.post("/refunds", &large), async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let held = gateway.only(SCOPE).await;
+        assert_eq!(gateway.decide("approve", &held).await.status, 200);
+    });
+    assert_eq!(heard.status, 201, "{heard:?}");
+    gateway.crm.check_effects(1);
+
+    let gateway = Gateway::with("auth: none", &format!("{REFUND}\n  on_hold: accepted"), "").await;
+    let heard = gateway.post("/refunds", &large).await;
+    assert_eq!((heard.status, heard.headers["twicesafe-status"].as_str()), (202, "held"), "{heard:?}");
+}
+
+#[tokio::test]
+async fn s27_the_answer_is_posted_once_to_where_the_caller_said() {
+    let automation = Destination::new().await;
+    let more = format!("callbacks: [ {}/waiting ]", automation.base());
+    let gateway = Gateway::with("auth: none", &format!("{REFUND}\n  on_hold: callback"), &more).await;
+    let elsewhere = [("twicesafe-callback", "http://127.0.0.1:1/steal")];
+    gateway.post_with("/refunds", &elsewhere, &refund("large", 500)).await.refused(400, "TS0095");
+    gateway.post("/refunds", &refund("other", 500)).await.refused(423, "TS0017");
+    let address = format!("{}/waiting/7", automation.base());
+    let heard =
+        gateway.post_with("/refunds", &[("twicesafe-callback", &address)], &refund("large", 500)).await;
+    assert_eq!(heard.status, 202, "{heard:?}");
+    let number: i64 = heard.headers["twicesafe-intent"].parse().unwrap();
+    let listed = gateway.world.get(&format!("/v1/intents?scope={SCOPE}")).await;
+    let held = listed.json["intents"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|one| one["intent"] == number)
+        .unwrap()
+        .clone();
+    gateway.decide("approve", &held).await;
+    for _ in 0..200 {
+        if !automation.effects().is_empty() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    automation.check_effects(1);
+    let posted = &automation.effects()[0];
+    assert!(posted.line.starts_with("POST /waiting/7 "), "{posted:?}");
+    assert_eq!((&posted.body["status"], &posted.body["answer"]["status"]), (&json!("done"), &json!(201)));
+    gateway.crm.check_effects(1);
+}
+
+#[tokio::test]
+async fn beyond_a_cap_a_person_is_asked() {
+    let by_count = REFUND.replace("approve: request.body.amount > 100", "caps: [ { count: 2 } ]");
+    let gateway = Gateway::with("auth: none", &by_count, "").await;
+    for order in ["a", "b"] {
+        assert_eq!(gateway.post("/refunds", &refund(order, 1)).await.status, 201);
+    }
+    gateway.post("/refunds", &refund("c", 1)).await.refused(423, "TS0017");
+    assert_eq!(gateway.post("/refunds", &refund("a", 1)).await.status, 201, "what is done stays done");
+    let by_sum = REFUND
+        .replace("approve: request.body.amount > 100", "caps: [ { sum: request.body.amount, max: 100 } ]");
+    let gateway = Gateway::with("auth: none", &by_sum, "").await;
+    assert_eq!(gateway.post("/refunds", &refund("a", 60)).await.status, 201);
+    gateway.post("/refunds", &refund("b", 60)).await.refused(423, "TS0017");
+    assert_eq!(gateway.post("/refunds", &refund("c", 40)).await.status, 201, "what is held was not done");
+    gateway.pass(Duration::from_secs(24 * 3600)).await;
+    assert_eq!(gateway.post("/refunds", &refund("d", 60)).await.status, 201);
+}

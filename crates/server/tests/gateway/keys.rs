@@ -1,0 +1,190 @@
+//! Which requests are the same intent: S2-S6.
+
+use super::*;
+use twicesafe_server::Right;
+
+#[tokio::test]
+async fn s27_a_repetition_gets_the_first_answer_and_nothing_is_sent() {
+    let gateway = Gateway::with_routes(PERSON).await;
+    let first = gateway.post("/contacts", &contact("a")).await;
+    assert_eq!((first.status, &first.json["id"]), (201, &json!("c_1")), "{first:?}");
+    assert_eq!(first.headers.get("idempotent-replayed"), None);
+    assert_eq!(first.headers.get("set-cookie"), None, "what is nobody's business is not kept (S22)");
+    let again = gateway.post("/contacts", &contact("a")).await;
+    assert_eq!((again.status, &again.text), (201, &first.text));
+    assert_eq!(again.headers["idempotent-replayed"], "true");
+    for name in ["twicesafe-intent", "twicesafe-attempt", "twicesafe-status", "twicesafe-expires"] {
+        assert!(first.headers.contains_key(name) && again.headers.contains_key(name), "{name}");
+    }
+    assert_eq!(gateway.post("/contacts", &contact("b")).await.json["id"], "c_2");
+    gateway.crm.check_effects(2);
+    let known = gateway.wait_for(SCOPE, "a", "done").await;
+    assert_eq!(known["external_id"], "c_1");
+}
+
+#[tokio::test]
+async fn s8_twenty_at_once_are_one_effect() {
+    let gateway = Gateway::with_routes(&PERSON.replace("300ms", "5s")).await;
+    gateway.crm.script([Do::ActLate(Duration::from_millis(200))]);
+    let body = contact("a");
+    let all = (0..20).map(|_| gateway.post("/contacts", &body));
+    let heard = futures_util::future::join_all(all).await;
+    assert!(heard.iter().all(|heard| heard.status == 201 && heard.json["id"] == "c_1"), "{heard:?}");
+    gateway.crm.check_effects(1);
+}
+
+#[tokio::test]
+async fn s2_without_a_key_nothing_is_stored_and_nothing_sent() {
+    let gateway = Gateway::with_routes(PERSON).await;
+    for body in
+        [json!({}), json!({ "id": null }), json!({ "id": "" }), json!({ "id": 0.5 }), json!({ "id": ["a"] })]
+    {
+        gateway.post("/contacts", &body).await.refused(400, "TS0001");
+    }
+    gateway.post("/contacts", &json!({ "id": "x".repeat(300) })).await.refused(400, "TS0002");
+    let bad = gateway
+        .world
+        .send("POST", "/to/crm/contacts", &[("content-type", "application/json")], b"{nonsense")
+        .await;
+    bad.refused(400, "TS0001");
+    assert_eq!(gateway.world.get("/v1/intents").await.json["intents"], json!([]));
+    gateway.crm.check_effects(0);
+}
+
+#[tokio::test]
+async fn a_write_without_a_route_needs_a_key_and_is_told_what_to_paste() {
+    let gateway = Gateway::with_routes(PERSON).await;
+    let refused = gateway.post("/deals", &json!({ "x": 1 })).await;
+    refused.refused(400, "TS0001");
+    let hint = refused.json["hint"].as_str().unwrap();
+    assert!(hint.contains("match: POST /deals") && hint.contains("action: post.deals"), "{hint}");
+    for (key, expected) in [("\"order-1\"", "c_1"), ("order-1", "c_1"), ("order-2", "c_2")] {
+        let heard = gateway.post_with("/deals", &[("idempotency-key", key)], &json!({ "x": 1 })).await;
+        assert_eq!((heard.status, &heard.json["id"]), (201, &json!(expected)), "{key}");
+    }
+    let elsewhere = gateway.post_with("/notes", &[("idempotency-key", "order-1")], &json!({ "x": 1 })).await;
+    assert_eq!(elsewhere.json["id"], "c_3", "the same key for something else is something else");
+    gateway.crm.check_effects(3);
+}
+
+#[tokio::test]
+async fn s5_the_same_key_with_another_request_is_refused_unless_nothing_happened() {
+    let gateway = Gateway::with_routes(PERSON).await;
+    gateway.post("/contacts", &contact("a")).await;
+    gateway.post("/contacts", &json!({ "id": "a", "name": "Eve" })).await.refused(422, "TS0010");
+    gateway.crm.script([Do::Say(422, json!({ "error": "no mail address" }))]);
+    assert_eq!(gateway.post("/contacts", &contact("b")).await.status, 422);
+    let corrected = gateway.post("/contacts", &json!({ "id": "b", "name": "Bob" })).await;
+    assert_eq!(corrected.status, 201, "{corrected:?}");
+    gateway.crm.check_effects(2);
+}
+
+#[tokio::test]
+async fn s4_what_a_route_ignores_may_differ_and_an_ai_may_write_the_rest() {
+    let routes = "- match: POST /contacts
+  action: contact.create
+  key: [request.body.id, request.body.line]
+  ignore: request.body.sent_at
+- match: POST /mails
+  action: mail.send
+  key: request.body.id
+  on_mismatch: replay";
+    let gateway = Gateway::with_routes(routes).await;
+    for at in ["1", "2"] {
+        let body = json!({ "id": "a", "line": 1, "sent_at": at });
+        assert_eq!(gateway.post("/contacts", &body).await.json["id"], "c_1");
+    }
+    assert_eq!(gateway.post("/contacts", &json!({ "id": "a", "line": 2 })).await.json["id"], "c_2");
+    gateway.post("/contacts", &json!({ "id": "a" })).await.refused(400, "TS0001");
+    for text in ["Dear Ada", "Hello Ada"] {
+        let heard = gateway.post("/mails", &json!({ "id": "m", "text": text })).await;
+        assert_eq!(heard.json["id"], "c_3");
+        assert_eq!(heard.headers.contains_key("twicesafe-mismatch"), text == "Hello Ada");
+    }
+    gateway.crm.check_effects(3);
+}
+
+#[tokio::test]
+async fn s3_tenants_and_accounts_are_apart_and_secrets_are_not() {
+    let gateway = Gateway::with_routes(
+        "- match: POST /contacts
+  action: contact.create
+  key: request.body.id
+  account: request.headers['x-account']
+  keep: [x-account]",
+    )
+    .await;
+    let ours = gateway.world.token("ours", &[Right::Act]).await;
+    let theirs = gateway.world.token_for("theirs", &[Right::Act], Some("acme"), &[], None).await;
+    let send = |token: String, account: &'static str, secret: &'static str| {
+        let gateway = &gateway;
+        async move {
+            let headers =
+                [("twicesafe-token", token.as_str()), ("x-account", account), ("authorization", secret)];
+            gateway.post_with("/contacts", &headers, &contact("a")).await
+        }
+    };
+    assert_eq!(send(ours.clone(), "live", "Bearer 1").await.json["id"], "c_1");
+    assert_eq!(
+        send(ours.clone(), "live", "Bearer 2").await.json["id"],
+        "c_1",
+        "a rotated secret still replays"
+    );
+    assert_eq!(send(ours.clone(), "test", "Bearer 1").await.json["id"], "c_2");
+    assert_eq!(send(theirs, "live", "Bearer 1").await.json["id"], "c_3");
+    gateway.crm.check_effects(3);
+    let sent = gateway.crm.effects();
+    assert!(
+        sent.iter().all(|effect| effect.header("twicesafe-token").is_none()),
+        "ours is not for the destination"
+    );
+    gateway.post("/contacts", &contact("a")).await.refused(401, "TS0072");
+    let reader = gateway.world.token("reader", &[Right::Review]).await;
+    send(reader, "live", "").await.refused(403, "TS0074");
+}
+
+#[tokio::test]
+async fn a_rehearsal_is_done_each_time_and_leaves_the_key_alone() {
+    let gateway = Gateway::with_routes(PERSON).await;
+    for expected in ["c_1", "c_2"] {
+        let heard = gateway.post_with("/contacts", &[("twicesafe-test", "true")], &contact("a")).await;
+        assert_eq!(
+            (heard.json["id"].as_str(), heard.headers["twicesafe-test"].as_str()),
+            (Some(expected), "true")
+        );
+    }
+    let real = gateway.post("/contacts", &contact("a")).await;
+    assert_eq!((real.json["id"].as_str(), real.headers.get("idempotent-replayed")), (Some("c_3"), None));
+}
+
+#[tokio::test]
+async fn forms_have_fields_too() {
+    let gateway = Gateway::with_routes(
+        "- match: POST /v1/charges
+  action: charge.create
+  key: request.body.metadata.order_id
+  recovery: { native-key: { body: metadata.twicesafe } }",
+    )
+    .await;
+    for _ in 0..2 {
+        let form = [("content-type", "application/x-www-form-urlencoded")];
+        let heard =
+            gateway.world.send("POST", "/to/crm/v1/charges", &form, b"amount=5&metadata[order_id]=7").await;
+        assert_eq!(heard.json["id"], "c_1", "{heard:?}");
+    }
+    let sent = String::from_utf8(gateway.crm.effects()[0].raw.clone()).unwrap();
+    assert!(sent.starts_with("amount=5&metadata[order_id]=7&metadata%5Btwicesafe%5D="), "{sent}");
+}
+
+#[tokio::test]
+async fn nothing_leaves_its_destination() {
+    let gateway = Gateway::with_routes(PERSON).await;
+    for path in ["/../secret", "/a/%2e%2e/secret", "/./x", "/a%zz"] {
+        let headers = [("idempotency-key", "k")];
+        gateway.post_with(path, &headers, &json!({})).await.refused(400, "TS0070");
+    }
+    gateway.world.post("/to/elsewhere/x", &json!({})).await.refused(404, "TS0090");
+    let origin = [("origin", "https://evil.example"), ("idempotency-key", "k")];
+    gateway.post_with("/contacts", &origin, &contact("a")).await.refused(403, "TS0075");
+    gateway.crm.check_effects(0);
+}

@@ -1,0 +1,162 @@
+//! What an answer means, and what callers are told: S16-S21, S27.
+
+use super::*;
+
+async fn check(step: Do, told: u16, code: Option<&str>, status: &str, effects: usize) {
+    let gateway = Gateway::with_routes(PERSON).await;
+    gateway.crm.script([step.clone()]);
+    let heard = gateway.post("/contacts", &contact("a")).await;
+    assert_eq!((heard.status, heard.json["code"].as_str()), (told, code), "{step:?}: {heard:?}");
+    gateway.wait_for(SCOPE, "a", status).await;
+    gateway.crm.check_effects(effects);
+}
+
+#[tokio::test]
+async fn s17_whatever_is_not_an_answer_leaves_doubt_and_never_looks_like_one() {
+    for step in [
+        Do::ActAndSay(500, json!({})),
+        Do::ActAndSay(503, json!({})),
+        Do::ActAndSay(408, json!({})),
+        Do::ActAndHang,
+        Do::ActAndClose,
+        Do::ActAndCut,
+        Do::ActAndBabble,
+        Do::ActAndNeverEnd,
+        Do::ActLate(Duration::from_millis(600)),
+        Do::ActAndSay(207, json!({})),
+    ] {
+        check(step, 423, Some("TS0016"), "review", 1).await;
+    }
+}
+
+#[tokio::test]
+async fn s17_review_is_told_to_everybody_and_nothing_is_sent_again() {
+    let gateway = Gateway::with_routes(PERSON).await;
+    gateway.crm.script([Do::ActAndSay(500, json!({ "secret": "inside" }))]);
+    for _ in 0..3 {
+        let heard = gateway.post("/contacts", &contact("a")).await;
+        heard.refused(423, "TS0016");
+        assert!(!heard.text.contains("inside"));
+    }
+    gateway.crm.check_effects(1);
+    let fence = gateway.wait_for(SCOPE, "a", "review").await["fence"].as_u64().unwrap();
+    let body = json!({ "scope": SCOPE, "key": "a", "fence": fence, "finding": "happened", "external_id": "c_1", "reason": "seen" });
+    let resolved = gateway.world.post("/v1/resolve", &body).await;
+    assert_eq!(resolved.status, 200, "{resolved:?}");
+    let told = gateway.post("/contacts", &contact("a")).await;
+    assert_eq!((told.status, told.headers["twicesafe-source"].as_str()), (200, "person"), "{told:?}");
+    assert_eq!(told.json["external_id"], "c_1");
+    gateway.crm.check_effects(1);
+}
+
+#[tokio::test]
+async fn s18_a_refusal_is_passed_and_given_again_for_a_short_time_only() {
+    let gateway = Gateway::with_routes(PERSON).await;
+    let no = json!({ "error": "name is missing" });
+    gateway.crm.script([Do::Say(400, no.clone()), Do::Say(404, no.clone())]);
+    for replayed in [false, true] {
+        let heard = gateway.post("/contacts", &contact("a")).await;
+        assert_eq!((heard.status, &heard.json), (400, &no));
+        assert_eq!(heard.headers.contains_key("idempotent-replayed"), replayed);
+    }
+    assert_eq!(gateway.crm.requests().len(), 1);
+    assert_eq!(gateway.post("/contacts", &contact("b")).await.status, 404);
+    assert_eq!(gateway.post("/contacts", &contact("b")).await.status, 201, "the cause may be fixed by now");
+    gateway.pass(Duration::from_secs(31)).await;
+    assert_eq!(gateway.post("/contacts", &contact("a")).await.status, 201);
+    gateway.crm.check_effects(2);
+}
+
+#[tokio::test]
+async fn s16_who_the_caller_is_is_between_the_two_of_them() {
+    let gateway = Gateway::with_routes(PERSON).await;
+    for status in [401, 403, 407] {
+        gateway.crm.script([Do::Say(status, json!({ "error": "who are you" }))]);
+        let heard = gateway.post("/contacts", &contact("a")).await;
+        assert_eq!((heard.status, heard.json["error"].as_str()), (status, Some("who are you")), "{heard:?}");
+        assert_eq!(heard.headers["twicesafe-attempt"], "0", "it counts as no attempt");
+        gateway.wait_for(SCOPE, "a", "retryable").await;
+    }
+    assert_eq!(gateway.post("/contacts", &contact("a")).await.status, 201);
+    gateway.crm.check_effects(1);
+}
+
+#[tokio::test]
+async fn s19_redirects_are_never_followed() {
+    let gateway = Gateway::with_routes(PERSON).await;
+    for (status, told) in [(302, "failed"), (307, "failed"), (303, "done")] {
+        gateway.crm.script([Do::SayWith(status, "location", "http://169.254.169.254/latest")]);
+        let id = status.to_string();
+        let heard = gateway.post("/contacts", &contact(&id)).await;
+        assert_eq!(
+            (heard.status, heard.headers["location"].as_str()),
+            (status, "http://169.254.169.254/latest")
+        );
+        gateway.wait_for(SCOPE, &id, told).await;
+    }
+}
+
+#[tokio::test]
+async fn s19_a_table_says_what_a_body_means() {
+    let routes = format!(
+        "{PERSON}
+  outcomes:
+    - {{ status: 200, when: \"answer.body.ok == false\", means: refused }}
+    - {{ status: 503, means: not-sent }}"
+    );
+    let gateway = Gateway::with_routes(&routes).await;
+    gateway.crm.script([Do::Say(200, json!({ "ok": false })), Do::Say(503, json!({}))]);
+    assert_eq!(gateway.post("/contacts", &contact("a")).await.json, json!({ "ok": false }));
+    gateway.wait_for(SCOPE, "a", "failed").await;
+    let body = contact("b");
+    let heard = gateway.post("/contacts", &body);
+    assert!(
+        tokio::time::timeout(Duration::from_millis(200), heard).await.is_err(),
+        "it is tried again, not told"
+    );
+    gateway.wait_for(SCOPE, "b", "retryable").await;
+}
+
+#[tokio::test]
+async fn s16_a_destination_that_is_not_there_was_not_sent_anything() {
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let yaml = format!(
+        "destinations:\n  crm:\n    base: http://{nobody}\n    auth: none\n    wait: 300ms\n    routes:\n      - {}\n",
+        PERSON.trim_start_matches("- ").replace('\n', "\n      ")
+    );
+    let world = World::configured(&yaml).await;
+    let heard = world.post("/to/crm/contacts", &contact("a")).await;
+    heard.refused(409, "TS0015");
+    assert_eq!(heard.json["intent_status"], "retryable");
+    assert!(heard.headers.contains_key("retry-after"));
+    world.get("/to/crm/contacts").await.refused(502, "TS0092");
+}
+
+#[tokio::test]
+async fn s20_an_answer_too_large_to_keep_reaches_its_caller_and_is_marked_later() {
+    let gateway = Gateway::with_routes(&PERSON.replace("300ms", "20s")).await;
+    let bytes = 9 << 20;
+    gateway.crm.script([Do::ActAndSayMuch(bytes)]);
+    let first = gateway.post("/contacts", &contact("a")).await;
+    assert_eq!(first.status, 201);
+    // The answer comes in parts of unknown number.
+    assert!(first.text.matches('x').count() == bytes, "{}", first.text.len());
+    gateway.wait_for(SCOPE, "a", "done").await;
+    let again = gateway.post("/contacts", &contact("a")).await;
+    assert_eq!((again.status, again.headers["twicesafe-body"].as_str()), (201, "not-kept"), "{again:?}");
+    assert_eq!(again.json["code"], "TS0005");
+    gateway.crm.check_effects(1);
+}
+
+#[tokio::test]
+async fn s13_a_caller_that_leaves_does_not_undo_what_was_sent() {
+    let gateway = Gateway::with_routes(&PERSON.replace("300ms", "5s")).await;
+    gateway.crm.script([Do::ActLate(Duration::from_millis(300))]);
+    let body = contact("a");
+    let left = tokio::time::timeout(Duration::from_millis(100), gateway.post("/contacts", &body)).await;
+    assert!(left.is_err(), "the caller left before the answer came");
+    gateway.wait_for(SCOPE, "a", "done").await;
+    let again = gateway.post("/contacts", &body).await;
+    assert_eq!((again.status, again.headers["idempotent-replayed"].as_str()), (201, "true"));
+    gateway.crm.check_effects(1);
+}

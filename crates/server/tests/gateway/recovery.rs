@@ -1,0 +1,236 @@
+//! What is done when nobody knows: S23-S26, S31. On the system's clock, because the server itself goes on.
+
+use super::*;
+use twicesafe_ledger::{Ledger, ManualClock};
+
+impl Gateway {
+    async fn in_real_time(destination: &str, routes: &str) -> Self {
+        let crm = Destination::new().await;
+        let ledger = Ledger::open("memory:").await.unwrap();
+        let nobody_looks = std::sync::Arc::new(ManualClock::at(0));
+        let world = World::on(ledger, nobody_looks, &configuration(&crm, destination, routes, "")).await;
+        Self { world, crm }
+    }
+}
+
+const QUICK: &str = "  timeout: 200ms
+  in_flight_max: 100ms
+  retries: { base: 20ms, cap: 100ms }";
+
+fn route(recovery: &str) -> String {
+    format!(
+        "- match: POST /contacts\n  action: contact.upsert\n  key: request.body.id\n  external_id: answer.body.id\n  recovery: {recovery}\n{QUICK}"
+    )
+}
+
+const LOOKUP: &str = "{ lookup: { get: '/contacts?external_id={{ key }}', found: 'size(answer.body.items) > 0', \
+                      external_id: 'answer.body.items[0].id', lag: 50ms, in_flight_max: 100ms } }";
+const UPSERT: &str = "default/crm/contact.upsert";
+
+/// Everything that acts and then does not answer.
+fn faults() -> Vec<Do> {
+    vec![
+        Do::ActAndSay(500, json!({})),
+        Do::ActAndClose,
+        Do::ActAndHang,
+        Do::ActAndCut,
+        Do::ActAndBabble,
+        Do::ActLate(Duration::from_millis(400)),
+    ]
+}
+
+#[tokio::test]
+async fn s24_a_native_key_is_sent_again_and_the_destination_deduplicates() {
+    for fault in faults() {
+        let gateway = Gateway::in_real_time("auth: none", &route("native-key")).await;
+        gateway.crm.deduplicate();
+        gateway.crm.script([fault.clone(), Do::ActAndSay(409, json!({ "error": "in progress" }))]);
+        let heard = gateway.post("/contacts", &contact("a")).await;
+        assert_eq!((heard.status, &heard.json["id"]), (201, &json!("c_1")), "{fault:?} {heard:?}");
+        gateway.crm.check_effects(1);
+        let keys: Vec<_> = gateway
+            .crm
+            .requests()
+            .iter()
+            .map(|request| request.header("idempotency-key").map(str::to_owned))
+            .collect();
+        assert!(keys.len() == 3 && keys[0].is_some() && keys.iter().all(|key| *key == keys[0]), "{keys:?}");
+    }
+}
+
+#[tokio::test]
+async fn s24_what_is_declared_harmless_is_tried_again_by_itself() {
+    let gateway = Gateway::in_real_time("auth: none", &route("repeat")).await;
+    gateway.crm.script([Do::ActAndClose, Do::ActAndSay(502, json!({}))]);
+    let heard = gateway.post("/contacts", &contact("a")).await;
+    assert_eq!((heard.status, heard.headers["twicesafe-attempt"].as_str()), (201, "3"), "{heard:?}");
+}
+
+#[tokio::test]
+async fn s24_a_lookup_finds_what_happened_and_nothing_is_sent_again() {
+    for fault in faults() {
+        let gateway = Gateway::in_real_time("auth: none", &route(LOOKUP)).await;
+        gateway.crm.script([fault.clone()]);
+        let heard = gateway.post("/contacts", &contact("a")).await;
+        assert_eq!(
+            (heard.status, heard.headers["twicesafe-source"].as_str()),
+            (200, "lookup"),
+            "{fault:?} {heard:?}"
+        );
+        assert_eq!(gateway.wait_for(UPSERT, "a", "done").await["external_id"], "c_1");
+        gateway.crm.check_effects(1);
+    }
+}
+
+#[tokio::test]
+async fn s24_not_found_counts_only_when_nothing_can_arrive_any_more() {
+    let gateway = Gateway::in_real_time("auth: none", &route(LOOKUP)).await;
+    // It did not act, though nobody could know.
+    gateway.crm.script([Do::Say(500, json!({}))]);
+    let started = std::time::Instant::now();
+    let heard = gateway.post("/contacts", &contact("a")).await;
+    assert_eq!((heard.status, &heard.json["id"]), (201, &json!("c_1")), "{heard:?}");
+    assert!(started.elapsed() >= Duration::from_millis(150), "in flight and lag come first");
+    gateway.crm.check_effects(1);
+}
+
+#[tokio::test]
+async fn s24_a_lookup_that_gives_no_answer_is_no_answer() {
+    let lookup = LOOKUP.replace("lag: 50ms", "lookup_for: 400ms, lag: 50ms");
+    let gateway = Gateway::in_real_time("auth: none", &route(&lookup)).await;
+    gateway.crm.script([Do::ActAndClose]);
+    let errors = [500, 403, 200].into_iter().map(|status| Do::Say(status, json!({ "unexpected": true })));
+    gateway.crm.script_lookups(errors.cycle().take(60));
+    gateway.post("/contacts", &contact("a")).await.refused(423, "TS0016");
+    gateway.crm.check_effects(1);
+}
+
+#[tokio::test]
+async fn s25_a_lookup_before_acting_adopts_what_is_there() {
+    let lookup = LOOKUP.replace("lag: 50ms", "when: before, lag: 50ms");
+    let gateway = Gateway::in_real_time("auth: none", &route(&lookup)).await;
+    // Somebody else made it.
+    let elsewhere = hand(&gateway.crm, &contact("a")).await;
+    assert!(elsewhere.contains("201"));
+    let heard = gateway.post("/contacts", &contact("a")).await;
+    assert_eq!((heard.status, &heard.json["items"][0]["id"]), (200, &json!("c_1")), "{heard:?}");
+    gateway.crm.check_effects(1);
+    assert_eq!(gateway.post("/contacts", &contact("b")).await.status, 201);
+    gateway.crm.check_effects(2);
+}
+
+/// Posts to the destination without the gateway.
+async fn hand(crm: &Destination, body: &Value) -> String {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let mut stream = tokio::net::TcpStream::connect(crm.address).await.unwrap();
+    let body = body.to_string();
+    let head = format!("POST /contacts HTTP/1.1\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut said = vec![0; 1000];
+    let read = stream.read(&mut said).await.unwrap();
+    String::from_utf8_lossy(&said[..read]).into_owned()
+}
+
+#[tokio::test]
+async fn s25_a_stamp_lets_a_lookup_find_it() {
+    let routes = format!(
+        "- match: POST /contacts
+  action: contact.upsert
+  key: request.body.order
+  stamp: {{ body: id }}
+  recovery: {{ lookup: {{ get: '/contacts?external_id={{{{ destination_key }}}}', found: 'size(answer.body.items) > 0', lag: 50ms, in_flight_max: 100ms }} }}
+{QUICK}"
+    );
+    let gateway = Gateway::in_real_time("auth: none", &routes).await;
+    gateway.crm.script([Do::ActAndClose]);
+    let heard = gateway.post("/contacts", &json!({ "order": "o-1" })).await;
+    assert_eq!((heard.status, heard.headers["twicesafe-source"].as_str()), (200, "lookup"), "{heard:?}");
+    gateway.crm.check_effects(1);
+    assert_eq!(gateway.crm.effects()[0].body["id"].as_str().map(str::len), Some(32));
+}
+
+#[tokio::test]
+async fn s31_what_is_due_again_is_sent_by_the_server_itself() {
+    let gateway = Gateway::in_real_time(
+        "auth: { bearer: secret-of-ours }",
+        &format!("{}\n  wait: 1ms", route("native-key")),
+    )
+    .await;
+    gateway.crm.script([Do::SayWith(429, "retry-after", "1")]);
+    let heard = gateway.post("/contacts", &contact("a")).await;
+    heard.refused(409, "TS0015");
+    gateway.wait_for(UPSERT, "a", "done").await;
+    gateway.crm.check_effects(1);
+    let sent = &gateway.crm.effects()[0];
+    assert_eq!(sent.header("authorization"), Some("Bearer secret-of-ours"));
+    assert_eq!((sent.header("content-type"), &sent.body["name"]), (Some("application/json"), &json!("Ada")));
+}
+
+#[tokio::test]
+async fn s31_credentials_of_callers_are_not_kept_and_the_next_caller_acts() {
+    let route = route("native-key").replace("cap: 100ms", "cap: 5s");
+    let gateway = Gateway::in_real_time("wait: 1ms", &route).await;
+    gateway.crm.script([Do::SayWith(429, "retry-after", "1")]);
+    let own = [("authorization", "Bearer of-the-caller")];
+    gateway.post_with("/contacts", &own, &contact("a")).await.refused(409, "TS0015");
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    gateway.wait_for(UPSERT, "a", "retryable").await;
+    gateway.crm.check_effects(0);
+    let shown = gateway.world.get(&format!("/v1/intent?scope={UPSERT}&key=a")).await;
+    assert!(!shown.text.contains("of-the-caller"));
+    assert_eq!(gateway.post_with("/contacts", &own, &contact("a")).await.status, 201);
+    assert_eq!(gateway.crm.effects()[0].header("authorization"), Some("Bearer of-the-caller"));
+}
+
+#[tokio::test]
+async fn s23_after_doubt_a_404_means_that_it_is_gone() {
+    let routes = format!(
+        "- match: DELETE /contacts/{{id}}
+  action: contact.delete
+  key: request.params.id
+  recovery: repeat
+  after_doubt: {{ 404: answered }}
+{QUICK}"
+    );
+    let gateway = Gateway::in_real_time("auth: none", &routes).await;
+    gateway.crm.script([Do::ActAndClose, Do::Say(404, json!({}))]);
+    let heard = gateway.world.send("DELETE", "/to/crm/contacts/7", &[], b"").await;
+    assert_eq!((heard.status, heard.headers["twicesafe-status"].as_str()), (404, "done"), "{heard:?}");
+    gateway.crm.check_effects(1);
+}
+
+#[tokio::test]
+async fn s15_one_at_a_time_touches_an_entity_and_an_older_version_does_not_count() {
+    let routes = format!(
+        "- match: PUT /contacts/{{id}}
+  action: contact.put
+  key: [request.params.id, request.body.version]
+  lane: \"'contact:' + request.params.id\"
+  version: request.body.version
+  version_means: snapshot
+  recovery: repeat
+{}",
+        QUICK.replace("200ms", "2s")
+    );
+    let gateway = Gateway::in_real_time("auth: none", &routes).await;
+    let put = |version: i64| {
+        let body = json!({ "version": version }).to_string();
+        let gateway = &gateway;
+        async move {
+            let json = [("content-type", "application/json")];
+            gateway.world.send("PUT", "/to/crm/contacts/7", &json, body.as_bytes()).await
+        }
+    };
+    gateway.crm.script([Do::ActLate(Duration::from_millis(200))]);
+    let (second, third) = tokio::join!(put(2), async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let third = put(3).await;
+        (third, gateway.crm.effects().len())
+    });
+    assert_eq!((second.status, third.0.status, third.1), (201, 201, 2));
+    put(1).await.refused(412, "TS0012");
+    gateway.crm.check_effects(2);
+    let versions: Vec<_> =
+        gateway.crm.effects().iter().map(|effect| effect.body["version"].as_i64()).collect();
+    assert_eq!(versions, [Some(2), Some(3)]);
+}

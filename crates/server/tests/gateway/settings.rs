@@ -1,0 +1,160 @@
+//! What an operator writes, and what is said about it.
+
+use super::*;
+use twicesafe_server::config::{self, check};
+
+async fn advice(yaml: &str) -> Vec<String> {
+    let configuration = match config::parse(&format!("listen: 127.0.0.1:0\n{yaml}")) {
+        Ok(configuration) => configuration,
+        Err(why) => return vec![format!("error {why}")],
+    };
+    let word = |is_error| if is_error { "error" } else { "warning" };
+    let all = check(&configuration, None).await.into_iter();
+    all.map(|one| format!("{} {}: {}", word(one.is_error), one.about, one.words)).collect()
+}
+
+async fn check_says(yaml: &str, said: &str) {
+    let all = advice(yaml).await;
+    assert!(all.iter().any(|one| one.contains(said)), "{yaml}\n{all:#?}");
+}
+
+/// The example that the gateway was designed by.
+const EXAMPLE: &str = r#"
+people:
+  ops: { alert: "https://hooks.slack.example/T1", rights: [approve, review] }
+destinations:
+  stripe: { use: stripe, auth: { bearer: "key" }, key: 'request.body.metadata.order_id' }
+  crm:
+    base: https://crm.example.com
+    auth: { bearer: "secret" }
+    owner: ops
+    routes:
+      - match: POST /contacts
+        action: contact.create
+        key: request.body.typeform_response_id
+        external_id: answer.body.id
+        recovery:
+          lookup: { get: "/contacts?external_id={{ key }}", found: "size(answer.body.items) > 0", external_id: "answer.body.items[0].id", lag: 5s }
+      - match: POST /refunds
+        action: refund.create
+        key: [request.body.order_id, request.body.line]
+        recovery: person
+        approve: request.body.amount > 100
+"#;
+
+#[tokio::test]
+async fn the_example_is_right() {
+    let all = advice(EXAMPLE).await;
+    assert!(!all.iter().any(|one| one.starts_with("error")), "{all:#?}");
+    let world = World::configured(EXAMPLE).await;
+    world
+        .post("/to/crm/refunds", &json!({ "order_id": 7, "line": 1, "amount": 500 }))
+        .await
+        .refused(423, "TS0017");
+    let specs = twicesafe_server::specs(&config::parse(EXAMPLE).unwrap()).unwrap();
+    let refund = specs.iter().find(|spec| spec.route == "crm/refund.create").unwrap();
+    assert_eq!(refund.key_fields, "request.body.order_id, request.body.line");
+    assert_eq!(refund.approval, "when request.body.amount > 100");
+    assert!(refund.resume_rule.contains("a person decides") && refund.replay_window.contains("30 days"));
+    assert!(
+        specs
+            .iter()
+            .any(|spec| spec.route == "stripe/charge.create" && spec.resume_rule.contains("24 hours"))
+    );
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_said_before_anything_runs() {
+    let crm = |text: &str| format!("destinations:\n  crm:\n    base: http://127.0.0.1:1\n{text}");
+    let route = |text: &str| {
+        crm(&format!("    auth: none\n    routes:\n      - {{ match: POST /x, action: x.do, {text} }}"))
+    };
+    for (yaml, said) in [
+        ("destinations: { crm: {} }".to_owned(), "error destinations.crm.base: it has no `base:`"),
+        ("destinations: { crm: { use: strpe } }".to_owned(), "did you mean `stripe`?"),
+        ("destinations: { 'a/b': { base: 'http://127.0.0.1:1' } }".to_owned(), "names of destinations"),
+        (crm("    routes: [ { match: POST /x } ]"), "needs `action:`"),
+        (crm("    routes: [ { match: /x, action: a } ]"), "is not a method and a path"),
+        (crm("    routes: [ { match: POST /x, action: 'a b' } ]"), "is not a name"),
+        (crm("    routs: []"), "did you mean `routes`?"),
+        (crm("    auth: { bearer: '${NOBODY_SETS_THIS}' }"), "NOBODY_SETS_THIS is not set"),
+        (crm("    auth: { bearer: a, basic: { user: u } }"), "exactly one of bearer"),
+        (crm("    auth: sometimes"), "write none, {bearer: SECRET}"),
+        (route("key: now()"), "there is no function `now`"),
+        (route("key: answer.body.id"), "there is no `answer`; it can use request"),
+        (route("key: requst.body.id"), "there is no `requst`"),
+        (route("recovery: sometimes"), "is not a recovery class"),
+        (route("recovery: lookup"), "a lookup needs to know how"),
+        (route("recovery: { lookup: {} }"), "either `get:` or `post:`"),
+        (route("recovery: { lookup: { get: 'x' } }"), "does not begin with a slash"),
+        (route("recovery: { native-key: { header: a, body: b } }"), "exactly one of header"),
+        (route("recovery: { native-key: { bytes_max: 3 } }"), "fewer than 16 bytes"),
+        (route("version: request.body.v"), "a version needs a `lane:`"),
+        (route("ignore: request.headers.date"), "cannot be left out"),
+        (route("caps: [ { count: 1, max: 2 } ]"), "write {count: 100}"),
+        (route("lease: 0s"), "lease must be at least 2 ms"),
+        (route("owner: nobody"), "there is nobody called `nobody`"),
+        (route("outcomes: { 503: maybe }"), "unknown variant `maybe`"),
+        (
+            crm("    auth: none\n    routes: [ { match: POST /x, action: x.create, recovery: repeat } ]"),
+            "a create is never `repeat`",
+        ),
+        (
+            crm("    routes: [ { match: POST /x, action: x.do, approve: true } ]"),
+            "this destination has no `auth:`",
+        ),
+        ("callbacks: [ nowhere ]".to_owned(), "`nowhere` is not an address"),
+    ] {
+        check_says(&yaml, said).await;
+    }
+}
+
+#[tokio::test]
+async fn the_checklist_names_what_is_missing() {
+    let yaml = "destinations:
+  crm:
+    base: http://crm.example.com
+    routes:
+      - { match: POST /mails, action: mail.send, irreversible: true, reaches_customers: true, upsert_instead: mail.put }";
+    for said in [
+        "warning destinations.crm.auth: the server cannot identify itself",
+        "warning destinations.crm.base: requests travel in the clear",
+        "no `key:`",
+        "no `approve:` and no `caps:`, though it cannot be taken back, customers see it",
+        "no `owner:`",
+        "no `recovery:`",
+        "no `retention:`",
+        "the destination has `mail.put`",
+    ] {
+        check_says(yaml, said).await;
+    }
+}
+
+#[tokio::test]
+async fn every_entry_of_the_catalog_is_right() {
+    for (name, entry) in twicesafe_server::catalog::entries() {
+        let base = if entry.destination.base.is_some() { "" } else { "base: https://a.example.com, " };
+        let yaml = format!("destinations:\n  it: {{ use: {name}, {base}auth: none }}\n");
+        let all = advice(&yaml).await;
+        assert!(!all.iter().any(|one| one.starts_with("error")), "{name}: {all:#?}");
+        assert!(!entry.facts.is_empty() && !entry.destination.routes.is_empty(), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn s3_a_reload_that_would_orphan_keys_is_refused() {
+    let gateway = Gateway::with_routes(PERSON).await;
+    let changed =
+        |routes: &str| crate::world::configuration(&configuration(&gateway.crm, "auth: none", routes, ""));
+    let renamed = PERSON.replace("contact.create", "contact.make");
+    gateway.world.control.reload(changed(&renamed)).await.unwrap();
+    gateway.world.control.reload(changed(PERSON)).await.unwrap();
+    gateway.post("/contacts", &contact("a")).await;
+    let refused = gateway.world.control.reload(changed(&renamed)).await.unwrap_err();
+    assert!(refused.to_string().contains("default/crm/contact.create"), "{refused}");
+    let live = PERSON.replace("recovery", "account: live\n  recovery");
+    assert!(gateway.world.control.reload(changed(&live)).await.is_err(), "another account is another key");
+    gateway.world.control.reload(changed(&PERSON.replace("300ms", "5s"))).await.unwrap();
+    assert_eq!(gateway.post("/contacts", &contact("a")).await.headers["idempotent-replayed"], "true");
+    gateway.crm.check_effects(1);
+}
