@@ -12,7 +12,6 @@ use twicesafe_ledger::{Code, Filter, Ledger, Sweeps};
 use crate::access::{Access, Links, Tokens, check_origin};
 use crate::alerts::Alerts;
 use crate::api::{self, Call, Listeners, ROUTES};
-use crate::client::Client;
 use crate::config::{Configuration, Listen};
 use crate::error::ServerError;
 use crate::gateway::{self, Counts, Destinations, Due, Pauses};
@@ -43,7 +42,6 @@ pub(crate) struct Shared {
     pub(crate) access: Access,
     pub(crate) metrics: Metrics,
     pub(crate) listeners: Listeners,
-    pub(crate) client: Client,
     pub(crate) pauses: Pauses,
     pub(crate) caps: Counts,
     live: RwLock<Arc<Live>>,
@@ -62,13 +60,13 @@ struct Live {
 }
 
 impl Live {
-    fn new(configuration: Configuration, ledger: &Ledger, client: &Client) -> Result<Self, ServerError> {
+    fn new(configuration: Configuration, ledger: &Ledger) -> Result<Self, ServerError> {
         let key = match &configuration.links.secret {
             Some(secret) => blake3::derive_key(LINK_PURPOSE, secret.reveal()?.as_bytes()),
             None => ledger.store().derived_key(LINK_PURPOSE),
         };
         let tracer = match &configuration.traces {
-            Some(traces) => Some(Tracer::start(traces, client.clone()).map_err(ServerError::Configuration)?),
+            Some(traces) => Some(Tracer::start(traces).map_err(ServerError::Configuration)?),
             None => None,
         };
         let destinations = Destinations::read(&configuration).map_err(|wrong| {
@@ -152,13 +150,12 @@ impl Server {
         let public_address = public
             .address()
             .map_err(|error| ServerError::CannotListen { address: listen.public.to_string(), error })?;
-        let (client, is_secure) = (Client, public.is_secure());
-        let live = Live::new(configuration, &ledger, &client)?;
+        let is_secure = public.is_secure();
+        let live = Live::new(configuration, &ledger)?;
         let shared = Arc::new(Shared {
             access: Access::new(tokens),
             metrics: Metrics::new(),
             listeners: Listeners::default(),
-            client,
             pauses: Pauses::default(),
             caps: Counts::default(),
             live: RwLock::new(Arc::new(live)),
@@ -262,7 +259,7 @@ impl Control {
             ));
         }
         refuse_if_wrong(&configuration).await?;
-        let live = Live::new(configuration, &self.shared.ledger, &self.shared.client)?;
+        let live = Live::new(configuration, &self.shared.ledger)?;
         self.refuse_orphans(&live.destinations).await?;
         *self.shared.live.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(live);
         Ok(())

@@ -75,6 +75,12 @@ pages! {
     ReloadRefused "TS0084"
     AlertNotSent "TS0085"
     TokenUnknown "TS0086"
+    NoSuchDestination "TS0090"
+    ExpressionFailed "TS0091"
+    DestinationAway "TS0092"
+    Paused "TS0093"
+    RequestNotKept "TS0094"
+    CallbackRefused "TS0095"
 }
 
 /// Prints the page about a code, or the list of all codes.

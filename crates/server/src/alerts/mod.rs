@@ -302,12 +302,8 @@ fn policy() -> Policy {
 async fn send(shared: &Shared, channel: &config::Alert, message: &Message, key: &str) -> Result<(), String> {
     let revealed = |url: &config::Secret| url.reveal().map_err(|error| error.to_string());
     match channel {
-        config::Alert::Slack(url) => {
-            webhook::post(&shared.client, &revealed(url)?, &message.for_slack(), key).await
-        }
-        config::Alert::Webhook(url) => {
-            webhook::post(&shared.client, &revealed(url)?, &message.for_programs(), key).await
-        }
+        config::Alert::Slack(url) => webhook::post(&revealed(url)?, &message.for_slack(), key).await,
+        config::Alert::Webhook(url) => webhook::post(&revealed(url)?, &message.for_programs(), key).await,
         config::Alert::Mail(address) => match &shared.configuration().smtp {
             Some(smtp) => mail::send(smtp, address, message, key).await,
             None => Err("there is no mail server in the configuration".to_owned()),

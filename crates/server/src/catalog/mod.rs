@@ -54,6 +54,26 @@ pub fn entries() -> &'static BTreeMap<&'static str, Entry> {
     })
 }
 
+/// An entry as it is written.
+pub fn source(name: &str) -> Option<&'static str> {
+    FILES.iter().find(|(own, _)| *own == name).map(|(_, text)| *text)
+}
+
+/// The recovery classes of an entry's routes.
+pub fn recoveries(entry: &Entry) -> Vec<&'static str> {
+    let of_all = entry.destination.recovery.as_ref();
+    let mut all: Vec<&'static str> = entry
+        .destination
+        .routes
+        .iter()
+        .filter(|route| !route.read)
+        .map(|route| route.recovery.as_ref().or(of_all).map_or("person", |rules| rules.class()))
+        .collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
 /// An entry, or what was probably meant.
 pub fn entry(name: &str) -> Result<&'static Entry, String> {
     entries().get(name).ok_or_else(|| {

@@ -14,6 +14,7 @@ use twicesafe_ledger::{Answer, Code, Ended, Error, Intent, IntentId, Policy, Rec
 use super::Arrival;
 use super::answer::Whole;
 use super::sending::{CALLBACK, Sending};
+use crate::client;
 use crate::config::destinations::OnHold;
 use crate::http::{Problem, Request};
 use crate::server::Shared;
@@ -87,10 +88,9 @@ async fn posted(shared: &Arc<Shared>, name: &str, address: &str, stored: &Stored
     let (Ok(intent), Ok(uri)) = (Intent::new(SCOPE, name), address.parse::<Uri>()) else { return true };
     let intent = intent.policy(policy).wait(Duration::ZERO);
     let body = document(stored).to_string();
-    let client = shared.client.clone();
     let post = move |_| async move {
         let headers = [(CONTENT_TYPE, HeaderValue::from_static("application/json"))];
-        match tokio::time::timeout(POST_TIME_MAX, client.post(uri, headers, body)).await {
+        match tokio::time::timeout(POST_TIME_MAX, client::post(uri, headers, body)).await {
             Ok(Ok(status)) if status.is_success() => Ok(Answer::of(status.as_str().to_owned())),
             Ok(Ok(status)) if status.is_client_error() && status.as_u16() != 429 => {
                 Err(Trouble::refused(Answer::of(status.as_str().to_owned())))

@@ -20,6 +20,7 @@ mod pause;
 mod place;
 mod plan;
 mod reads;
+mod report;
 mod sending;
 mod spec;
 mod template;
@@ -42,6 +43,8 @@ use sending::Sending;
 pub(crate) use caps::Counts;
 pub(crate) use due::Due;
 pub(crate) use pause::Pauses;
+pub use pause::{Pausable, pause, paused, resume};
+pub use report::{Observed, observed};
 pub use spec::{Spec, specs};
 
 /// What the address of everything that goes to a destination begins with.

@@ -31,11 +31,14 @@ impl Passed {
 
 /// Where a large answer is handed to a caller, if one is there.
 #[derive(Clone, Default)]
-pub(crate) struct Handover(Arc<Mutex<Option<oneshot::Sender<(Response<()>, Body)>>>>);
+pub(crate) struct Handover(Arc<Mutex<Option<oneshot::Sender<Handed>>>>);
+
+/// The head of an answer, and its body as it arrives.
+type Handed = (Response<()>, Body);
 
 impl Handover {
     /// A place to hand over, and where it arrives.
-    pub(crate) fn new() -> (Self, oneshot::Receiver<(Response<()>, Body)>) {
+    pub(crate) fn new() -> (Self, oneshot::Receiver<Handed>) {
         let (sender, receiver) = oneshot::channel();
         (Self(Arc::new(Mutex::new(Some(sender)))), receiver)
     }

@@ -52,6 +52,40 @@ impl Pauses {
     }
 }
 
+/// What can be paused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pausable {
+    /// A destination, by its name.
+    Destination,
+    /// A token, by its id.
+    Token,
+}
+
+impl Pausable {
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Destination => "destination",
+            Self::Token => "token",
+        }
+    }
+}
+
+/// Pauses something: servers take nothing for it within two seconds, and send nothing that waits.
+pub async fn pause(ledger: &Ledger, what: Pausable, name: &str, reason: &str) -> Result<(), StoreError> {
+    ledger.store().put_note(KIND, &format!("{}:{name}", what.as_str()), Some(reason)).await
+}
+
+/// Lets it go on.
+pub async fn resume(ledger: &Ledger, what: Pausable, name: &str) -> Result<(), StoreError> {
+    ledger.store().put_note(KIND, &format!("{}:{name}", what.as_str()), None).await
+}
+
+/// What is paused, and why.
+pub async fn paused(ledger: &Ledger) -> Result<Vec<(String, String)>, StoreError> {
+    ledger.store().notes(KIND).await
+}
+
 fn destination(name: &str) -> String {
     format!("destination:{name}")
 }

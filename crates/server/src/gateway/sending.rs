@@ -238,10 +238,10 @@ pub(crate) fn body_view(media_type: String, body: &Bytes) -> Value {
     if body.is_empty() {
         return Value::Null;
     }
-    if is_json(&media_type) || media_type.is_empty() {
-        if let Ok(value) = serde_json::from_slice(body) {
-            return value;
-        }
+    if (is_json(&media_type) || media_type.is_empty())
+        && let Ok(value) = serde_json::from_slice(body)
+    {
+        return value;
     }
     match std::str::from_utf8(body) {
         Ok(text) if media_type == "application/x-www-form-urlencoded" => form_view(text),

@@ -7,7 +7,7 @@ use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use crate::client::Client;
+use crate::client;
 use crate::config::Traces;
 
 /// Spans that wait to be sent; beyond that they are dropped, because serving comes first.
@@ -76,7 +76,7 @@ pub(crate) struct Tracer(mpsc::Sender<Value>);
 
 impl Tracer {
     /// Sends spans to the receiver until nobody traces any more.
-    pub(crate) fn start(traces: &Traces, client: Client) -> Result<Self, String> {
+    pub(crate) fn start(traces: &Traces) -> Result<Self, String> {
         let uri: Uri = format!("{}/v1/traces", traces.otlp.trim_end_matches('/'))
             .parse()
             .map_err(|_| "traces.otlp is not a URL".to_owned())?;
@@ -91,7 +91,7 @@ impl Tracer {
             ));
         }
         let (sender, receiver) = mpsc::channel(WAITING_MAX);
-        tokio::spawn(send(receiver, client, uri, headers));
+        tokio::spawn(send(receiver, uri, headers));
         Ok(Self(sender))
     }
 
@@ -123,12 +123,7 @@ impl Tracer {
     }
 }
 
-async fn send(
-    mut spans: mpsc::Receiver<Value>,
-    client: Client,
-    uri: Uri,
-    headers: Vec<(HeaderName, HeaderValue)>,
-) {
+async fn send(mut spans: mpsc::Receiver<Value>, uri: Uri, headers: Vec<(HeaderName, HeaderValue)>) {
     let mut failing = false;
     while let Some(first) = spans.recv().await {
         tokio::time::sleep(BUNCH_EVERY).await;
@@ -148,7 +143,7 @@ async fn send(
             }],
         });
         let sent =
-            tokio::time::timeout(SEND_TIME_MAX, client.post(uri.clone(), headers.clone(), told.to_string()))
+            tokio::time::timeout(SEND_TIME_MAX, client::post(uri.clone(), headers.clone(), told.to_string()))
                 .await;
         let why = match sent {
             Ok(Ok(status)) if status.is_success() => None,

@@ -107,6 +107,19 @@ listen: {}
 
 # Who is asked and told.
 {people}
+# Systems that effects go to. Callers use http://127.0.0.1:4080/to/crm/contacts instead of https://crm.example.com/contacts.
+# destinations:
+#   stripe: {{ use: stripe, auth: {{ bearer: \"${{STRIPE_KEY}}\" }}, key: request.body.metadata.order_id }}
+#   crm:
+#     base: https://crm.example.com
+#     auth: {{ bearer: \"file:/run/secrets/crm\" }}
+#     mode: observe                  # pass everything on and record; remove it to guard
+#     routes:
+#       - match: POST /contacts
+#         action: contact.create
+#         key: request.body.typeform_response_id
+#         recovery: person           # or repeat, native-key, {{ lookup: {{ get: ... }} }}
+
 # What people's browsers find the server at, for links in alerts.
 # links: {{ base: https://twicesafe.example.com, expire: 24h }}
 

@@ -1,6 +1,7 @@
-//! The server and what belongs to it: `serve`, `config`, `init`, `token`.
+//! The server and what belongs to it: `serve`, `config`, `init`, `token`, and what is about destinations.
 
 mod configuration;
+mod gateway;
 mod init;
 mod logs;
 mod token;
@@ -29,6 +30,16 @@ pub(crate) enum Serving {
     /// Makes, lists and revokes tokens for the API.
     #[command(subcommand)]
     Token(token::TokenCommand),
+    /// Lists what is known of common destinations, or shows one.
+    Catalog(gateway::Catalog),
+    /// Prints what is agreed about a route: key, storage, replay window, resume rule.
+    Spec(gateway::SpecOf),
+    /// Pauses a destination or a token, or lists what is paused.
+    Pause(gateway::Pause),
+    /// Lets a destination or a token go on.
+    Resume(gateway::Resume),
+    /// Shows what observing found, and what to write to have it guarded.
+    Observed(gateway::ObservedAt),
 }
 
 #[derive(Args)]
@@ -51,6 +62,11 @@ pub(crate) fn run(serving: Serving, common: &Common, out: &mut impl Write) -> Re
         Serving::Config(asked) => few()?.block_on(configuration::run(asked, common, out)),
         Serving::Init(asked) => init::run(&asked, out),
         Serving::Token(asked) => few()?.block_on(token::run(asked, common, out)),
+        Serving::Catalog(asked) => gateway::catalog(&asked, common, out),
+        Serving::Spec(asked) => gateway::spec(&asked, common, out),
+        Serving::Pause(asked) => few()?.block_on(gateway::pause(&asked, common, out)),
+        Serving::Resume(asked) => few()?.block_on(gateway::resume(&asked, common)),
+        Serving::Observed(asked) => few()?.block_on(gateway::observed(&asked, common, out)),
     }
 }
 

@@ -23,6 +23,18 @@ pub enum RecoveryRules {
     Person,
 }
 
+impl RecoveryRules {
+    /// The word for the class.
+    pub fn class(&self) -> &'static str {
+        match self {
+            Self::Repeat => "repeat",
+            Self::NativeKey(..) => "native-key",
+            Self::Lookup(_) => "lookup",
+            Self::Person => "person",
+        }
+    }
+}
+
 /// Where a destination takes a key of ours, and what it promises.
 #[derive(Clone, Debug, Default, PartialEq, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]

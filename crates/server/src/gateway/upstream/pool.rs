@@ -85,10 +85,10 @@ fn in_old_form(mut request: Request<Full<Bytes>>) -> Request<Full<Bytes>> {
 fn judged(error: &hyper::Error) -> Failure {
     let mut source = std::error::Error::source(error);
     while let Some(inner) = source {
-        if let Some(h2) = inner.downcast_ref::<h2::Error>() {
-            if h2.reason() == Some(h2::Reason::REFUSED_STREAM) || h2.is_go_away() && h2.is_remote() {
-                return Failure::NotSent("the destination did not take the stream".to_owned());
-            }
+        if let Some(h2) = inner.downcast_ref::<h2::Error>()
+            && (h2.reason() == Some(h2::Reason::REFUSED_STREAM) || h2.is_go_away() && h2.is_remote())
+        {
+            return Failure::NotSent("the destination did not take the stream".to_owned());
         }
         source = inner.source();
     }
