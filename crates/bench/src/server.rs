@@ -15,26 +15,29 @@ use crate::harness::{self, FILLED, Key, Load, Subject};
 use crate::report::Report;
 use crate::subject::{ANSWER_BYTES, SCOPE};
 
-type Failure = Box<dyn std::error::Error + Send + Sync>;
+pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// Connections that wait for an answer that does not come, in the `waiting` part.
 const WAITING: usize = 10_000;
 
 /// A connection and what was read from it.
-struct Line {
-    stream: TcpStream,
+pub(crate) struct Line {
+    pub(crate) stream: TcpStream,
     read: Vec<u8>,
 }
 
 impl Line {
-    async fn connect(address: &str) -> std::io::Result<Self> {
+    pub(crate) async fn connect(address: &str) -> std::io::Result<Self> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
         Ok(Self { stream, read: Vec::with_capacity(8192) })
     }
 
     /// Reads until `whole` says where an answer ends.
-    async fn answer(&mut self, whole: impl Fn(&[u8]) -> Option<usize>) -> Result<Vec<u8>, Failure> {
+    pub(crate) async fn answer(
+        &mut self,
+        whole: impl Fn(&[u8]) -> Option<usize>,
+    ) -> Result<Vec<u8>, Failure> {
         loop {
             if let Some(end) = whole(&self.read) {
                 let rest = self.read.split_off(end);
@@ -100,11 +103,14 @@ struct Http {
     prefix: Arc<str>,
 }
 
-fn http_end(read: &[u8]) -> Option<usize> {
+pub(crate) fn http_end(read: &[u8]) -> Option<usize> {
     let head = read.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
     let text = std::str::from_utf8(&read[..head]).ok()?;
-    let length = text.lines().find_map(|line| line.strip_prefix("content-length: "))?;
-    Some(head + length.parse::<usize>().ok()?).filter(|end| *end <= read.len())
+    let length = text.lines().find_map(|line| {
+        let (name, value) = line.split_once(": ")?;
+        name.eq_ignore_ascii_case("content-length").then(|| value.parse::<usize>().ok())?
+    });
+    Some(head + length?).filter(|end| *end <= read.len())
 }
 
 fn post(path: &str, body: &str) -> Vec<u8> {
@@ -154,15 +160,24 @@ impl Subject for Http {
 }
 
 /// A server process, ended when dropped.
-struct Serving {
+pub(crate) struct Serving {
     child: Child,
-    address: String,
+    pub(crate) address: String,
 }
 
 impl Serving {
     async fn start(binary: &Path, ledger: &str) -> Result<Self, Box<dyn std::error::Error>> {
+        Self::start_with(binary, ledger, &[]).await
+    }
+
+    pub(crate) async fn start_with(
+        binary: &Path,
+        ledger: &str,
+        more: &[String],
+    ) -> Result<Self, Box<dyn std::error::Error>> {
         let mut child = Command::new(binary)
             .args(["serve", "--listen", "127.0.0.1:0", "--ledger", ledger])
+            .args(more)
             .stdout(Stdio::piped())
             .spawn()
             .map_err(|error| format!("{}: {error}; build it with cargo build --release", binary.display()))?;
@@ -189,7 +204,10 @@ impl Drop for Serving {
     }
 }
 
-async fn lines(address: &str, count: usize) -> Result<Arc<Vec<Mutex<Line>>>, Box<dyn std::error::Error>> {
+pub(crate) async fn lines(
+    address: &str,
+    count: usize,
+) -> Result<Arc<Vec<Mutex<Line>>>, Box<dyn std::error::Error>> {
     let mut lines = Vec::new();
     for _ in 0..count {
         lines.push(Mutex::new(Line::connect(address).await?));
@@ -198,7 +216,7 @@ async fn lines(address: &str, count: usize) -> Result<Arc<Vec<Mutex<Line>>>, Box
 }
 
 /// Makes the keys that repetitions ask for.
-async fn fill<S: Subject>(subject: &S) -> Result<(), Box<dyn std::error::Error>> {
+pub(crate) async fn fill<S: Subject>(subject: &S) -> Result<(), Box<dyn std::error::Error>> {
     let callers: Vec<_> = (0..64)
         .map(|part| {
             let subject = subject.clone();

@@ -13,11 +13,14 @@ use super::answer::Whole;
 use super::expression::Sight;
 use super::outcome::{Seen, of_failure};
 use super::passing::Handover;
+use super::place::Place;
 use super::plan::{Asking, Destination, Route};
 use super::sending::{Sending, is_credential};
 use super::upstream::{Care, Failure};
 use crate::config::destinations::When;
 
+/// The header by which callers, and many destinations, tell repetitions.
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
 /// Largest answer of a lookup.
 const LOOKUP_BYTES_MAX: usize = 4 << 20;
 
@@ -247,9 +250,15 @@ impl Errand {
                 key: Some(attempt.name().key.as_str()),
                 destination_key: Some(destination_key),
             };
+            stamp.with.write(&mut sending)?;
             stamp.place.write(&mut sending, &stamp.text.filled(&sight)?)?;
         }
+        // A caller's own key would outlive a reset: the destination gets one that ends with the generation (S29).
+        if sending.headers.contains_key(IDEMPOTENCY_KEY) {
+            Place::header(IDEMPOTENCY_KEY)?.write(&mut sending, destination_key)?;
+        }
         if let Some(native) = &self.route.native_key {
+            native.with.write(&mut sending)?;
             native.place.write(&mut sending, destination_key)?;
         }
         Ok(sending)

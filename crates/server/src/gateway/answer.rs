@@ -202,6 +202,7 @@ fn kept_headers(headers: &HeaderMap) -> HeaderMap {
                 | "retry-after"
                 | "request-id"
                 | "x-request-id"
+                | "x-message-id"
                 | "x-idempotency-lookup"
                 | "idempotent-replayed"
                 | "original-request"

@@ -11,7 +11,7 @@ use hyper::{Method, Request};
 
 use super::template::percent_encode;
 use super::upstream::{Base, Care, Upstream, tls_client};
-use crate::config::destinations::{Auth, OAuth};
+use crate::config::destinations::{Auth, OAuth, OAuthCredentials};
 
 /// How long a token is good where nobody says, and how long before its end another one is fetched.
 const TOKEN_TIME_DEFAULT: Duration = Duration::from_secs(300);
@@ -31,32 +31,27 @@ pub(crate) enum Credentials {
 /// A token that is fetched, and fetched again.
 pub(crate) struct Fetched {
     place: Upstream,
-    path: String,
     form: String,
+    /// Who asks, where that is not in the form.
+    shown: Option<HeaderValue>,
     token: tokio::sync::Mutex<Option<(HeaderValue, Instant)>>,
 }
 
 impl Credentials {
     pub(crate) fn read(auth: &Auth) -> Result<Self, String> {
         let reveal = |secret: &crate::config::Secret| secret.reveal().map_err(|error| error.to_string());
-        let header = |text: String| {
-            let mut value =
-                HeaderValue::from_str(&text).map_err(|_| "the secret cannot be in a header".to_owned())?;
-            value.set_sensitive(true);
-            Ok::<_, String>(value)
-        };
         Ok(match auth {
             Auth::None => Self::None,
-            Auth::Bearer(token) => Self::Header(AUTHORIZATION, header(format!("Bearer {}", reveal(token)?))?),
+            Auth::Bearer(token) => {
+                Self::Header(AUTHORIZATION, secret(&format!("Bearer {}", reveal(token)?))?)
+            }
             Auth::Basic(basic) => {
-                let pair = format!("{}:{}", reveal(&basic.user)?, reveal(&basic.password)?);
-                let encoded = base64::engine::general_purpose::STANDARD.encode(pair);
-                Self::Header(AUTHORIZATION, header(format!("Basic {encoded}"))?)
+                Self::Header(AUTHORIZATION, self::basic(&reveal(&basic.user)?, &reveal(&basic.password)?)?)
             }
             Auth::Header(own) => {
                 let name = HeaderName::from_bytes(own.name.as_bytes())
                     .map_err(|_| format!("`{}` is not a header", own.name))?;
-                Self::Header(name, header(reveal(&own.value)?)?)
+                Self::Header(name, secret(&reveal(&own.value)?)?)
             }
             Auth::OAuth(oauth) => Self::Fetched(Box::new(Fetched::read(oauth)?)),
         })
@@ -79,6 +74,19 @@ impl Credentials {
     }
 }
 
+fn basic(user: &str, password: &str) -> Result<HeaderValue, String> {
+    secret(&format!(
+        "Basic {}",
+        base64::engine::general_purpose::STANDARD.encode(format!("{user}:{password}"))
+    ))
+}
+
+fn secret(text: &str) -> Result<HeaderValue, String> {
+    let mut value = HeaderValue::from_str(text).map_err(|_| "the secret cannot be in a header".to_owned())?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
 impl Fetched {
     fn read(oauth: &OAuth) -> Result<Self, String> {
         let reveal = |secret: &crate::config::Secret| secret.reveal().map_err(|error| error.to_string());
@@ -86,9 +94,10 @@ impl Fetched {
             Base::parse(&oauth.token_url).map_err(|_| format!("`{}` is not an address", oauth.token_url))?;
         let (id, secret) = (reveal(&oauth.client_id)?, reveal(&oauth.client_secret)?);
         let mut form = "grant_type=client_credentials".to_owned();
+        let in_form = |value| (oauth.credentials == OAuthCredentials::Form).then_some(value);
         let fields = [
-            ("client_id", Some(&id)),
-            ("client_secret", Some(&secret)),
+            ("client_id", in_form(&id)),
+            ("client_secret", in_form(&secret)),
             ("scope", oauth.scope.as_ref()),
             ("audience", oauth.audience.as_ref()),
         ];
@@ -98,9 +107,13 @@ impl Fetched {
                 percent_encode(value, &mut form);
             }
         }
+        let shown = match oauth.credentials {
+            OAuthCredentials::Form => None,
+            OAuthCredentials::Header => Some(basic(&id, &secret)?),
+        };
         // The address is an operator's own, whole and with its path.
         let place = Upstream::new(base, true, tls_client(None)?);
-        Ok(Self { place, path: String::new(), form, token: tokio::sync::Mutex::new(None) })
+        Ok(Self { place, form, shown, token: tokio::sync::Mutex::new(None) })
     }
 
     async fn token(&self) -> Result<HeaderValue, String> {
@@ -122,10 +135,13 @@ impl Fetched {
     async fn fetch(&self) -> Result<(HeaderValue, Instant), String> {
         let mut request = Request::new(Full::new(Bytes::from(self.form.clone())));
         *request.method_mut() = Method::POST;
-        *request.uri_mut() = self.place.base().join(&self.path)?;
+        *request.uri_mut() = self.place.base().join("")?;
         request
             .headers_mut()
             .insert(CONTENT_TYPE, HeaderValue::from_static("application/x-www-form-urlencoded"));
+        if let Some(shown) = &self.shown {
+            request.headers_mut().insert(AUTHORIZATION, shown.clone());
+        }
         let started = Instant::now();
         let exchanged = self.place.exchange(request, Care::Little, || Ok(())).await;
         let (response, lent) = exchanged.map_err(|failure| format!("{failure:?}"))?;
@@ -142,9 +158,7 @@ impl Fetched {
         let answer: serde_json::Value =
             serde_json::from_slice(&body).map_err(|_| "the answer is not JSON".to_owned())?;
         let text = answer["access_token"].as_str().ok_or("the answer has no access_token")?;
-        let mut value = HeaderValue::from_str(&format!("Bearer {text}"))
-            .map_err(|_| "the token cannot be in a header".to_owned())?;
-        value.set_sensitive(true);
+        let value = secret(&format!("Bearer {text}"))?;
         let good_for = answer["expires_in"].as_u64().map_or(TOKEN_TIME_DEFAULT, Duration::from_secs);
         Ok((value, started + good_for.saturating_sub(TOKEN_MARGIN)))
     }

@@ -92,7 +92,8 @@ async fn posted(shared: &Arc<Shared>, name: &str, address: &str, stored: &Stored
         let headers = [(CONTENT_TYPE, HeaderValue::from_static("application/json"))];
         match tokio::time::timeout(POST_TIME_MAX, client::post(uri, headers, body)).await {
             Ok(Ok(status)) if status.is_success() => Ok(Answer::of(status.as_str().to_owned())),
-            Ok(Ok(status)) if status.is_client_error() && status.as_u16() != 429 => {
+            // Others may change: an automation that does not wait yet says 404 or 409.
+            Ok(Ok(status)) if matches!(status.as_u16(), 400 | 401 | 403 | 410 | 413 | 422) => {
                 Err(Trouble::refused(Answer::of(status.as_str().to_owned())))
             }
             Ok(Ok(status)) => Err(Trouble::unknown(format!("it answered {status}"))),

@@ -1,5 +1,7 @@
 //! Places in a request where a key of ours can stand: a header, a field of the body, a parameter.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use hyper::header::{HeaderName, HeaderValue};
 use serde_json::{Map, Value};
@@ -73,10 +75,37 @@ impl Place {
                 if !is_json(&media_type) {
                     return Err(format!("a body of type `{media_type}` has no fields; send JSON or a form"));
                 }
-                sending.body = with_json_field(&sending.body, steps, text)?;
+                sending.body = with_json_field(&sending.body, steps, Value::from(text))?;
                 Ok(())
             }
         }
+    }
+}
+
+/// Fields of the body that must say something fixed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Fixed(Vec<(Vec<String>, Value)>);
+
+impl Fixed {
+    pub(crate) fn read(written: &BTreeMap<String, Value>) -> Result<Self, String> {
+        let field = |(path, value): (&String, &Value)| match Place::read(None, Some(path), None)? {
+            Place::Body(steps) => Ok((steps, value.clone())),
+            _ => Err(format!("`{path}` is not a field of the body")),
+        };
+        Ok(Self(written.iter().map(field).collect::<Result<_, String>>()?))
+    }
+
+    pub(crate) fn write(&self, sending: &mut Sending) -> Result<(), String> {
+        for (steps, value) in &self.0 {
+            match is_json(&sending.media_type()) {
+                true => sending.body = with_json_field(&sending.body, steps, value.clone())?,
+                false => {
+                    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                    Place::Body(steps.clone()).write(sending, &text)?;
+                }
+            }
+        }
+        Ok(())
     }
 }
 
@@ -96,7 +125,7 @@ fn with_form_field(body: &[u8], steps: &[String], text: &str) -> Result<Bytes, S
     Ok(form.join("&").into())
 }
 
-fn with_json_field(body: &[u8], steps: &[String], text: &str) -> Result<Bytes, String> {
+fn with_json_field(body: &[u8], steps: &[String], value: Value) -> Result<Bytes, String> {
     let mut document: Value = match body.is_empty() {
         true => Value::Object(Map::new()),
         false => serde_json::from_slice(body).map_err(|_| "the body is not JSON".to_owned())?,
@@ -109,7 +138,7 @@ fn with_json_field(body: &[u8], steps: &[String], text: &str) -> Result<Bytes, S
         let is_last = number + 1 == steps.len();
         here = members.entry(step.clone()).or_insert_with(|| Value::Object(Map::new()));
         if is_last {
-            *here = Value::from(text);
+            *here = value.clone();
         }
     }
     Ok(document.to_string().into())

@@ -14,7 +14,7 @@ use super::fingerprint;
 use super::gate::Gate;
 use super::outcome::{Reading, Table};
 use super::pattern::{Pattern, is_read};
-use super::place::Place;
+use super::place::{Fixed, Place};
 use super::template::{Document, Template};
 use super::upstream::{Base, Upstream, tls_client};
 use crate::catalog;
@@ -113,6 +113,8 @@ pub(crate) enum Limit {
 #[derive(Clone, Debug)]
 pub(crate) struct NativeKey {
     pub(crate) place: Place,
+    /// What else the destination wants to see for the key to count.
+    pub(crate) with: Fixed,
     pub(crate) bytes_max: Option<usize>,
 }
 
@@ -120,6 +122,7 @@ pub(crate) struct NativeKey {
 #[derive(Clone, Debug)]
 pub(crate) struct Stamp {
     pub(crate) place: Place,
+    pub(crate) with: Fixed,
     pub(crate) text: Template,
 }
 
@@ -171,7 +174,10 @@ impl Destination {
         };
         let base = written.base.as_ref().or(known.and_then(|known| known.base.as_ref()));
         let base = match base {
-            Some(base) => notes.take("base", Base::parse(base)),
+            Some(base) => {
+                let base = base.reveal().map_err(|error| error.to_string());
+                notes.take("base", base.and_then(|base| Base::parse(&base)))
+            }
             None => {
                 notes.take("base", Err("it has no `base:` address, and no `use:` that knows one".to_owned()))
             }
@@ -483,7 +489,7 @@ impl NativeKey {
         match written.bytes_max {
             // Fewer could fall together for different intents.
             Some(bytes) if bytes < 16 => Err("a key of fewer than 16 bytes is not one".to_owned()),
-            bytes_max => Ok(Self { place, bytes_max }),
+            bytes_max => Ok(Self { place, with: Fixed::read(&written.with)?, bytes_max }),
         }
     }
 }
@@ -493,6 +499,7 @@ impl Stamp {
         let text = written.r#as.as_deref().unwrap_or("{{ destination_key }}");
         Ok(Self {
             place: Place::read(written.header.as_deref(), written.body.as_deref(), written.query.as_deref())?,
+            with: Fixed::read(&written.with)?,
             text: Template::parse(text, OF_LOOKUP)?,
         })
     }

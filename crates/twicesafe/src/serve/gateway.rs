@@ -24,7 +24,7 @@ pub(super) fn catalog(asked: &Catalog, common: &Common, out: &mut impl Write) ->
     let Some(name) = &asked.name else {
         let mut table = Table::new(&["name", "title", "routes", "recovery", "base"]);
         for (name, entry) in catalog::entries() {
-            let base = entry.destination.base.clone();
+            let base = entry.destination.base.as_ref().and_then(|base| base.reveal().ok());
             let recoveries = catalog::recoveries(entry);
             if common.json {
                 let line = json!({ "name": name, "title": entry.title, "routes": entry.destination.routes.len(),

@@ -4,6 +4,7 @@
 
 mod gateway;
 mod guide;
+mod guides;
 mod processes;
 mod setup;
 mod world;

@@ -59,6 +59,9 @@ pub struct OAuth {
     pub client_id: Secret,
     /// How it proves that.
     pub client_secret: Secret,
+    /// Where it proves that: in the form, or as user and password in the `header`.
+    #[serde(default)]
+    pub credentials: OAuthCredentials,
     /// What the token is for.
     pub scope: Option<String>,
     /// Whom the token is for.
@@ -76,6 +79,17 @@ impl Auth {
             Self::OAuth(oauth) => vec![("oauth.client_secret", &oauth.client_secret)],
         }
     }
+}
+
+/// Where a client shows its id and secret.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OAuthCredentials {
+    /// In the form.
+    #[default]
+    Form,
+    /// As user and password.
+    Header,
 }
 
 #[derive(Default, serde::Deserialize)]

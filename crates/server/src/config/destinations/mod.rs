@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-pub use auth::{Auth, Basic, HeaderSecret, OAuth};
+pub use auth::{Auth, Basic, HeaderSecret, OAuth, OAuthCredentials};
 pub use meaning::{Means, Outcomes, Reading};
 pub use recovery::{LookupRules, NativeKeyRules, RecoveryRules, When};
 pub use rules::{
@@ -33,7 +33,7 @@ with_rules! {
         /// An entry of the catalog: `twicesafe catalog` lists them.
         pub r#use: Option<String>,
         /// What the address of every request begins with: `https://api.example.com`.
-        pub base: Option<String>,
+        pub base: Option<super::Secret>,
         /// How the server identifies itself there, on send, resend, lookup and after approval.
         pub auth: Option<Auth>,
         /// Headers that every request carries.

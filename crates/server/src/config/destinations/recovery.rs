@@ -45,6 +45,9 @@ pub struct NativeKeyRules {
     pub body: Option<String>,
     /// In the query.
     pub query: Option<String>,
+    /// Fields of the body that must say something else for the key to count: `{enforce_nonce: true}`.
+    #[schemars(with = "BTreeMap<String, serde_json::Value>")]
+    pub with: BTreeMap<String, serde_json::Value>,
     /// Longest key it takes.
     pub bytes_max: Option<usize>,
     /// For how long it remembers; an hour is assumed where nothing is published.

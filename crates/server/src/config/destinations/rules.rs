@@ -203,6 +203,9 @@ pub struct Stamp {
     pub query: Option<String>,
     /// What is written: `{{ destination_key }}` unless said otherwise.
     pub r#as: Option<String>,
+    /// Fields of the body that must say something else for that.
+    #[schemars(with = "std::collections::BTreeMap<String, serde_json::Value>")]
+    pub with: std::collections::BTreeMap<String, serde_json::Value>,
 }
 
 /// Attempts by the server itself (S26).

@@ -1,0 +1,212 @@
+//! The gateway, as a process of its own, against nginx as a plain reverse proxy to the same destination, which answers 1 KiB.
+//! Guarded writes are claimed and settled durably; nginx only passes them on.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::sync::Mutex;
+
+use crate::Plan;
+use crate::harness::{self, Key, Load, Subject};
+use crate::raw_log::RawLog;
+use crate::report::{Report, median};
+use crate::server::{Failure, Line, Serving, fill, http_end, lines};
+use crate::subject::ANSWER_BYTES;
+
+/// What tells this program to be the destination.
+pub(crate) const DESTINATION: &str = "TWICESAFE_BENCH_DESTINATION";
+
+/// Answers 1 KiB to everything, for ever.
+pub(crate) fn be_the_destination() -> Result<(), Box<dyn std::error::Error>> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        writeln!(std::io::stdout(), "{}", listener.local_addr()?)?;
+        let answer: Arc<[u8]> = format!(
+            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {ANSWER_BYTES}\r\n\r\n\"{}\"",
+            "r".repeat(ANSWER_BYTES - 2)
+        )
+        .into_bytes()
+        .into();
+        loop {
+            let (mut stream, _) = listener.accept().await?;
+            let answer = answer.clone();
+            tokio::spawn(async move {
+                let _ = stream.set_nodelay(true);
+                let mut read = Vec::with_capacity(4096);
+                while stream.read_buf(&mut read).await.is_ok_and(|bytes| bytes > 0) {
+                    while let Some(end) = request_end(&read) {
+                        read.drain(..end);
+                        if stream.write_all(&answer).await.is_err() {
+                            return;
+                        }
+                    }
+                }
+            });
+        }
+    })
+}
+
+fn request_end(read: &[u8]) -> Option<usize> {
+    let head = read.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
+    let text = std::str::from_utf8(&read[..head]).ok()?;
+    let length = text.lines().find_map(|line| {
+        let (name, value) = line.split_once(": ")?;
+        name.eq_ignore_ascii_case("content-length").then(|| value.parse::<usize>().ok())?
+    });
+    Some(head + length.unwrap_or(0)).filter(|end| *end <= read.len())
+}
+
+/// A process that is ended when dropped.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn destination() -> Result<(Running, String), Box<dyn std::error::Error>> {
+    let mut child =
+        Command::new(std::env::current_exe()?).env(DESTINATION, "1").stdout(Stdio::piped()).spawn()?;
+    let mut address = String::new();
+    let out = child.stdout.take().ok_or("no output")?;
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(out), &mut address)?;
+    Ok((Running(child), address.trim().to_owned()))
+}
+
+/// nginx with two workers and connections that stay, in front of the destination.
+async fn nginx(folder: &Path, destination: &str) -> Result<(Running, String), Box<dyn std::error::Error>> {
+    let address = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
+    let folder = folder.canonicalize()?;
+    let config = format!(
+        "daemon off; worker_processes 2; pid {0}/nginx.pid; error_log {0}/nginx.log;
+events {{ worker_connections 4096; }}
+http {{
+  access_log off; client_body_temp_path {0}/body; proxy_temp_path {0}/proxy; fastcgi_temp_path {0}/f; uwsgi_temp_path {0}/u;
+  scgi_temp_path {0}/s; keepalive_requests 100000000;
+  upstream to {{ server {destination}; keepalive 256; keepalive_requests 100000000; }}
+  server {{ listen {address}; location / {{ proxy_pass http://to; proxy_http_version 1.1; proxy_set_header Connection \"\"; }} }}
+}}\n",
+        folder.display()
+    );
+    let file = folder.join("nginx.conf");
+    std::fs::write(&file, config)?;
+    let child =
+        Command::new("nginx").arg("-p").arg(&folder).arg("-c").arg(&file).stderr(Stdio::null()).spawn()?;
+    let running = Running(child);
+    for _ in 0..100 {
+        if Line::connect(&address).await.is_ok() {
+            return Ok((running, address));
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    Err("nginx did not start".into())
+}
+
+/// One request of a caller, through whatever stands in front of the destination.
+#[derive(Clone)]
+struct Proxied {
+    lines: Arc<Vec<Mutex<Line>>>,
+    method: &'static str,
+    path: &'static str,
+    prefix: Arc<str>,
+}
+
+impl Subject for Proxied {
+    async fn effect(&self, key: Key, took: &mut Vec<Duration>) -> Result<(), Failure> {
+        let mut line = self.lines[key.asked_by % self.lines.len()].lock().await;
+        let started = Instant::now();
+        let body = match self.method {
+            "GET" => String::new(),
+            _ => format!(r#"{{"id":"{}{}","amount":{}}}"#, self.prefix, key.text(), key.number),
+        };
+        let request = format!(
+            "{} {} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            self.method,
+            self.path,
+            body.len()
+        );
+        line.stream.write_all(request.as_bytes()).await?;
+        let answer = line.answer(http_end).await?;
+        assert!(answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer));
+        took.push(started.elapsed());
+        Ok(())
+    }
+}
+
+pub(crate) async fn measure(
+    plan: &Plan,
+    report: &Report,
+    load: impl Fn(usize, u64) -> Load,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let (_destination, at) = destination()?;
+    let (_nginx, proxy) = nginx(&plan.folder, &at).await?;
+    let config = plan.folder.join("gateway.yaml");
+    let route = "{ match: POST /orders, action: order.place, key: request.body.id, recovery: person }";
+    std::fs::write(
+        &config,
+        format!(
+            "destinations:\n  shop:\n    base: http://{at}\n    auth: none\n    routes:\n      - {route}\n"
+        ),
+    )?;
+    let more = ["--config".to_owned(), config.display().to_string()];
+    report.heading("The gateway against nginx as a plain reverse proxy, requests a second, SQLite");
+    for (what, callers, method, repeated, wanted) in [
+        ("guarded POST, fresh keys", 64, "POST", 0, Some(0.2)),
+        ("replays", 64, "POST", 100, Some(0.8)),
+        ("GET", 64, "GET", 0, Some(0.5)),
+        ("guarded POST, fresh keys", 1, "POST", 0, None),
+    ] {
+        let (mut theirs, mut ours, mut syncs) = (Vec::new(), Vec::new(), Vec::new());
+        for round in 0..plan.rounds {
+            let prefix: Arc<str> = format!("{method}-{callers}-{repeated}-{round}:").into();
+            let ledger = plan.folder.join(format!("gateway-{method}-{callers}-{repeated}-{round}.db"));
+            let serving =
+                Serving::start_with(&plan.server, &format!("sqlite:{}", ledger.display()), &more).await?;
+            let peer = Proxied {
+                lines: lines(&proxy, callers).await?,
+                method,
+                path: "/orders",
+                prefix: prefix.clone(),
+            };
+            let path = "/to/shop/orders";
+            let subject = Proxied { lines: lines(&serving.address, callers).await?, method, path, prefix };
+            if repeated == 100 {
+                fill(&subject).await?;
+            }
+            theirs.push(harness::run(&load(callers, repeated), &peer).await?);
+            ours.push(harness::run(&load(callers, repeated), &subject).await?);
+            if callers == 1 {
+                let log = RawLog::create(&plan.folder.join(format!("raw-{round}")))?;
+                syncs.push(harness::run(&load(1, 0), &log).await?);
+            }
+        }
+        report.compare(
+            &format!("{what}, {callers} connections"),
+            "nginx",
+            &theirs,
+            "Twicesafe",
+            &ours,
+            wanted,
+        );
+        if callers == 1 {
+            // An op of the raw log is an append and its sync: a guarded call has two of them.
+            let own = median(&ours).p50.saturating_sub(median(&theirs).p50);
+            let beyond = own.saturating_sub(2 * median(&syncs).p50);
+            report.at_most(
+                "what a guarded call adds beyond two commits, p50",
+                beyond.as_secs_f64() * 1000.0,
+                "ms",
+                1.0,
+            );
+        }
+    }
+    Ok(())
+}
