@@ -89,16 +89,18 @@ impl Prepared {
         F: FnOnce(u32) -> Fut,
         Fut: Future<Output = ()>,
     {
-        if let Err(why) = resolve(&self.words[0]) {
-            return Ok(Ended::NotStarted(why));
-        }
+        let program = match resolve(&self.words[0]) {
+            Ok(program) => program,
+            Err(why) => return Ok(Ended::NotStarted(why)),
+        };
         let stdin = match self.stdin.as_deref().map(readable).transpose() {
             Ok(stdin) => stdin.unwrap_or_else(Stdio::inherit),
             Err(error) => return Ok(Ended::NotStarted(format!("its stdin cannot be made: {error}"))),
         };
         let word = nonce();
         let mut command = Command::new(THIS_PROGRAM);
-        command.arg(BECOME_CHILD).arg(std::process::id().to_string()).arg(&word).args(&self.words);
+        command.arg(BECOME_CHILD).arg(std::process::id().to_string()).arg(&word);
+        command.arg(program).args(&self.words);
         command.envs(self.environment).stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.kill_on_drop(true);
         let (mut child, pid) = {
@@ -201,13 +203,15 @@ async fn listen<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
 pub(crate) fn become_child(arguments: &mut dyn Iterator<Item = OsString>) -> ! {
     let runner = arguments.next().and_then(|pid| pid.to_str()?.parse::<u32>().ok());
     let word = arguments.next().unwrap_or_default();
+    // Its file has been found before; looking for it again would cost a try for every folder of PATH.
+    let file = arguments.next().unwrap_or_default();
     let program = arguments.next().unwrap_or_default();
     let asked = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
     let parent = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get().unsigned_abs());
     let why = if asked.is_err() || parent != runner {
         "its runner is gone".to_owned()
     } else {
-        std::process::Command::new(&program).args(arguments).exec().to_string()
+        std::process::Command::new(&file).arg0(&program).args(arguments).exec().to_string()
     };
     // In one piece, so that the runner can tell it from what a command says.
     let line = format!("{NOT_STARTED} {} {}: {why}\n", word.to_string_lossy(), program.to_string_lossy());
