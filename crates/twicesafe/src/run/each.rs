@@ -44,7 +44,7 @@ pub(super) async fn run(run: Run, ledger: &Ledger, as_json: bool) -> Result<u8, 
     let parallel = usize::from(run.parallel);
     let mut lines = Some(lines(&path)?);
     let run = Arc::new(run);
-    let current = Current::default();
+    let current = Current::with_nursery(&run.command);
     let mut running: JoinSet<Ending> = JoinSet::new();
     let mut summary = Summary::default();
     let mut progress = Progress::of(&path);

@@ -5,6 +5,7 @@ mod captured;
 pub(crate) mod child;
 mod each;
 mod effect;
+pub(crate) mod nursery;
 mod progress;
 
 use std::ffi::OsString;
