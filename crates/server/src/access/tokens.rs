@@ -241,7 +241,8 @@ impl Tokens {
         let Some(token) = self.known().tokens.get(id).cloned() else { return Ok(None) };
         // Tokens end by ledger time; most have no end, and then nobody need ask for it.
         let now = match token.expires_at {
-            Some(_) => self.ledger.store().now().await?,
+            // Boxed, as below.
+            Some(_) => Box::pin(self.ledger.store().now()).await?,
             None => Timestamp::default(),
         };
         Ok(Some(token).filter(|token| token.is_good(now)))
