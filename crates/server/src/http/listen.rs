@@ -14,7 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 
 use super::request::Room;
-use super::stall::Stalling;
+use super::stall::{STALL_MAX, Stalling};
 use super::{Body, Request, Response, Tls};
 
 /// Most connections at a time; who comes beyond that waits to be accepted.
@@ -156,7 +156,7 @@ where
         .half_close(false);
     // Pinned where it is made: moved, it would be given room twice.
     let mut connection =
-        std::pin::pin!(builder.serve_connection(TokioIo::new(Stalling::new(stream)), service));
+        std::pin::pin!(builder.serve_connection(TokioIo::new(Stalling::new(stream, STALL_MAX)), service));
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
         () = drain.begun() => {
