@@ -312,14 +312,15 @@ fn serve(runner: Pid, words: &[OsString]) -> io::Result<()> {
     }
 }
 
-/// How it ended, as the kernel writes it; it stays to be reaped.
+/// How it ended, as the kernel writes it; it stays to be reaped. Nothing here may turn into a success: who cannot tell fails.
 fn status_of(ended: &OwnedFd) -> io::Result<i32> {
     let look = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
     let status = waitid(WaitId::PidFd(ended.as_fd()), look)?;
-    Ok(status.map_or(0, |status| match (status.exit_status(), status.terminating_signal()) {
-        (Some(code), _) => code << 8,
-        (None, signal) => signal.unwrap_or(0),
-    }))
+    match status.map(|status| (status.exit_status(), status.terminating_signal())) {
+        Some((Some(code), _)) => Ok((code & 0xff) << 8),
+        Some((None, Some(signal))) => Ok(signal),
+        _ => Err(io::Error::other("it has ended, and nobody can say how")),
+    }
 }
 
 fn bear(
