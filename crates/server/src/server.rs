@@ -305,7 +305,7 @@ struct Reception {
 }
 
 impl Door for Reception {
-    async fn answer(&self, mut request: Request) -> (Response, bool) {
+    async fn answer(&self, request: &mut Request) -> Response {
         let started = Instant::now();
         let place = match self.faces.admin {
             true => {
@@ -316,7 +316,7 @@ impl Door for Reception {
         let tracer = self.shared.live().tracer.clone();
         let span = tracer.as_ref().and_then(|_| Span::start(request.header("traceparent")));
         let method = request.method.clone();
-        let response = match self.find(&mut request).await {
+        let response = match self.find(request).await {
             Ok(response) => response,
             Err(problem) => self.refuse(problem),
         };
@@ -326,7 +326,7 @@ impl Door for Reception {
             let route = place.map_or("other", |place| ROUTES[place].path);
             tracer.end(&span, &format!("{method} {route}"), method.as_str(), route, status);
         }
-        (response, request.is_unread())
+        response
     }
 }
 

@@ -89,6 +89,44 @@ async fn oversized_requests_are_refused_early() {
     world.stop().await;
 }
 
+/// Announces a body of the largest size and sends nothing of it.
+async fn announce(world: &World) -> TcpStream {
+    let mut stream = TcpStream::connect(world.address).await.unwrap();
+    let head = format!(
+        "POST /v1/settle HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        8 << 20
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream
+}
+
+#[tokio::test]
+async fn all_large_bodies_together_have_a_limit() {
+    let world = World::new().await;
+    // 256 MiB, as bodies of 8 MiB.
+    let mut taking = Vec::new();
+    for _ in 0..32 {
+        taking.push(announce(&world).await);
+    }
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let refused = async || {
+        let mut stream = announce(&world).await;
+        let mut heard = Vec::new();
+        let _ = tokio::time::timeout(Duration::from_millis(500), stream.read_to_end(&mut heard)).await;
+        Heard::parse(&heard)
+    };
+    let heard = refused().await;
+    assert!(heard.refused(503, "TS0050").headers["retry-after"].parse::<u64>().unwrap() >= 1);
+    // What is small does not wait for what is large.
+    assert_eq!(world.post("/v1/claim", &claim("small")).await.status, 201);
+    // Whoever goes leaves its room to others.
+    taking.pop();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(refused().await.status, 0, "it is listened to, and says nothing");
+    drop(taking);
+    world.stop().await;
+}
+
 #[tokio::test]
 async fn s13_a_caller_that_leaves_takes_nothing_with_it() {
     let world = World::new().await;

@@ -135,3 +135,23 @@ async fn a_client_that_sends_a_byte_now_and_then_is_cut_off() {
     assert!(started.elapsed() > Duration::from_secs(25));
     world.stop().await;
 }
+
+#[tokio::test]
+async fn one_look_at_the_ledger_is_enough_for_all_who_ask_within_a_second() {
+    let world = World::new().await;
+    let ready = async || world.get("/readyz").await.json["status"] == "ready";
+    let has_looked = async || {
+        let notes = world.ledger.store().notes("ready").await.unwrap();
+        // Whoever looks writes it again.
+        world.ledger.store().put_note("ready", "server", None).await.unwrap();
+        !notes.is_empty()
+    };
+    assert!(ready().await && has_looked().await);
+    for _ in 0..20 {
+        assert!(ready().await);
+    }
+    assert!(!has_looked().await, "anybody may ask, and must not make it write");
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    assert!(ready().await && has_looked().await);
+    world.stop().await;
+}

@@ -14,6 +14,7 @@ mod memory;
 mod plan;
 mod postgres;
 mod query;
+mod scan;
 mod sqlite;
 mod store;
 mod tally;
@@ -29,7 +30,8 @@ pub use clock::{CLOCK_JUMP_MAX, Clock, ManualClock, SystemClock};
 pub use error::StoreError;
 pub use plan::{Applied, JournalRow, Order, Stored, Target};
 pub use postgres::guard::Guard;
-pub use query::{Cursor, Dossier, EarlierAnswer, Filter, PAGE_MAX, Page, SCAN_MAX, SCOPES_MAX};
+pub use query::{Cursor, Dossier, EarlierAnswer, Filter, PAGE_MAX, Page, SCOPES_MAX};
+pub use scan::{SCAN_MAX, SCATTERED_MAX};
 pub use store::{JournalFault, Store};
 pub use tally::Statistics;
 pub use transfer::{

@@ -9,8 +9,6 @@ use crate::plan::{JournalRow, Stored};
 
 /// Most intents on one page.
 pub const PAGE_MAX: usize = 1000;
-/// Most intents looked at for one page; a filter that matches few of them gets a short page and a cursor to go on from.
-pub const SCAN_MAX: usize = 20_000;
 /// How far the order of numbers and the order of arrival may be apart: as long as transactions overlap.
 const OVERLAP_MAX: Duration = Duration::from_secs(600);
 /// Most scopes behind one prefix.

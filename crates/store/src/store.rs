@@ -12,7 +12,8 @@ use crate::error::StoreError;
 use crate::memory::Memory;
 use crate::plan::{Applied, JournalRow, Order, Stored};
 use crate::postgres::Postgres;
-use crate::query::{Cursor, Dossier, Filter, PAGE_MAX, Page, SCAN_MAX, SCOPES_MAX};
+use crate::query::{Cursor, Dossier, Filter, PAGE_MAX, Page, SCOPES_MAX};
+use crate::scan::Scan;
 use crate::sqlite::Sqlite;
 use crate::tally::{Statistics, hour_of};
 use crate::transfer::{Export, Facts, Import};
@@ -151,40 +152,25 @@ impl Store {
             _ => Vec::new(),
         };
         let paths = filter.paths(|_| below);
-        let mut found: Vec<(Stored, Cursor)> = Vec::new();
-        let mut resume: Option<Cursor> = None;
-        for path in &paths {
-            let (mut from, mut scanned, mut matched) = (after, 0, 0);
-            loop {
-                let want = limit + 1;
-                let rows = self.page(path, from, want).await?;
-                let ended =
-                    rows.len() < want || rows.last().is_some_and(|(stored, _)| filter.ends_at(path, stored));
-                scanned += rows.len();
-                from = rows.last().map(|(_, cursor)| *cursor).or(from);
-                for (stored, cursor) in rows {
-                    if filter.matches(&stored) {
-                        matched += 1;
-                        found.push((stored, cursor));
-                    }
+        let mut scan = Scan::new(&paths, limit);
+        let (mut intents, mut reached) = (Vec::new(), after);
+        loop {
+            while let Some((path, from, want)) = scan.wants() {
+                if scan.is_over() {
+                    return Ok(Page { intents, next: reached });
                 }
-                if ended || matched > limit {
-                    break;
-                }
-                if scanned >= SCAN_MAX / paths.len().max(1) {
-                    // The cursor that has come least far: going on from it misses nothing.
-                    resume = resume.max(from);
-                    break;
-                }
+                let rows = self.page(path, from.or(after), want).await?;
+                scan.take(rows, |path, stored| filter.ends_at(path, stored));
             }
+            let Some((stored, cursor)) = scan.newest() else { return Ok(Page { intents, next: None }) };
+            if filter.matches(&stored) {
+                if intents.len() == limit {
+                    return Ok(Page { intents, next: reached });
+                }
+                intents.push(stored);
+            }
+            reached = Some(cursor);
         }
-        found.sort_by_key(|(_, cursor)| std::cmp::Reverse(*cursor));
-        if let Some(resume) = resume {
-            found.retain(|(_, cursor)| *cursor >= resume);
-        }
-        let next = if found.len() > limit { Some(found[limit - 1].1) } else { resume };
-        found.truncate(limit);
-        Ok(Page { intents: found.into_iter().map(|(stored, _)| stored).collect(), next })
     }
 
     async fn page(

@@ -64,6 +64,7 @@ fn main() -> ExitCode {
     let mut words = std::env::args_os().skip(1);
     match words.next().as_ref().and_then(|word| word.to_str()) {
         Some(run::child::BECOME_CHILD) => run::child::become_child(&mut words),
+        Some(run::nursery::BECOME_NURSERY) => run::nursery::become_nursery(&mut words),
         Some(demo::BUY) => std::process::exit(demo::buy(&mut words)),
         Some(demo::ASK) => std::process::exit(demo::ask(&mut words)),
         _ => {}

@@ -241,7 +241,8 @@ impl Tokens {
         let Some(token) = self.known().tokens.get(id).cloned() else { return Ok(None) };
         // Tokens end by ledger time; most have no end, and then nobody need ask for it.
         let now = match token.expires_at {
-            Some(_) => self.ledger.store().now().await?,
+            // Boxed, as below.
+            Some(_) => Box::pin(self.ledger.store().now()).await?,
             None => Timestamp::default(),
         };
         Ok(Some(token).filter(|token| token.is_good(now)))
@@ -319,5 +320,58 @@ impl From<ServerError> for Problem {
             ServerError::Ledger(error) => error.into(),
             other => Self::new(Code::LedgerDamaged, other.to_string(), other.remedy()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Tokens of a ledger that works, last read too long ago.
+    async fn stale() -> Tokens {
+        let ledger = Ledger::open("memory:").await.expect("memory is there");
+        let tokens = Tokens::read(&ledger).await.expect("a ledger without tokens");
+        let long_ago = Instant::now().checked_sub(REFRESH * 2).expect("the machine has run for seconds");
+        tokens.known.write().unwrap_or_else(PoisonError::into_inner).read_at = long_ago;
+        tokens
+    }
+
+    #[tokio::test]
+    async fn who_comes_after_a_failed_reading_is_told_the_same_at_once() {
+        let tokens = stale().await;
+        *tokens.reading.lock().await = Some(Instant::now());
+        let refused = tokens.refresh(REFRESH).await.expect_err("it failed a moment ago");
+        assert_eq!(refused.code, Code::LedgerAway);
+        assert!(tokens.known().read_at.elapsed() >= REFRESH, "nobody has read");
+    }
+
+    #[tokio::test]
+    async fn after_a_while_it_is_tried_again_and_the_failure_is_forgotten() {
+        let tokens = stale().await;
+        *tokens.reading.lock().await = Instant::now().checked_sub(FAILED_FOR);
+        assert!(tokens.refresh(REFRESH).await.is_ok());
+        assert!(tokens.known().read_at.elapsed() < REFRESH);
+        assert_eq!(*tokens.reading.lock().await, None);
+    }
+
+    #[tokio::test]
+    async fn many_who_come_at_once_wait_for_one_reading() {
+        let tokens = Arc::new(stale().await);
+        let reading = tokens.reading.lock().await;
+        let waiting: Vec<_> = (0..20)
+            .map(|_| {
+                let tokens = tokens.clone();
+                tokio::spawn(async move { tokens.refresh(REFRESH).await.map_err(|problem| problem.code) })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        // The one reading under way fails, and nobody starts another.
+        let mut reading = reading;
+        *reading = Some(Instant::now());
+        drop(reading);
+        for one in waiting {
+            assert_eq!(one.await.ok(), Some(Err(Code::LedgerAway)));
+        }
+        assert!(tokens.known().read_at.elapsed() >= REFRESH, "nobody has read");
     }
 }

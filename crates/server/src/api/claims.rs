@@ -9,9 +9,9 @@ use hyper::header::HeaderValue;
 use serde_json::json;
 use serde_json::value::RawValue;
 use twicesafe_ledger::{
-    ANSWER_BYTES_MAX, Answer, Applied, ApprovalRule, Code, Fence, Finding, Held, Intent, IntentId, Lookup,
-    Notice, OnMismatch, OnReview, Outcome, Policy, Recovery, Refusal, Report, Stored, Verdict, VersionMeans,
-    WaitCause, destination_key,
+    ANSWER_BYTES_MAX, Answer, Applied, ApprovalRule, Code, CommandId, Fence, Finding, Held, Intent, IntentId,
+    Lookup, Notice, OnMismatch, OnReview, Outcome, Policy, Recovery, Refusal, Report, Stored, Verdict,
+    VersionMeans, WaitCause, destination_key,
 };
 
 use super::{Call, facts, parse};
@@ -31,17 +31,7 @@ const RETRY_AFTER_MIN: Duration = Duration::from_secs(1);
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
 
 pub(super) async fn claim(shared: &Shared, call: Call<'_>) -> Result<Response, Problem> {
-    let asked: ClaimRequest = parse::body(call.request)?;
-    let wait = asked.wait_ms.map_or(WAIT_DEFAULT, Duration::from_millis);
-    if wait > WAIT_MAX {
-        return Err(Problem::bad_request(
-            "wait_ms is more than 60000",
-            "Wait at most a minute, then ask again.",
-        ));
-    }
-    let id = parse::command_id(&call.principal.actor, asked.command_id.as_deref())?;
-    call.principal.demand_to_change(&asked.scope)?;
-    let intent = intent(asked, &call.principal)?;
+    let (intent, id, wait) = read_claim(&call)?;
     let ledger = shared.ledger.acting_as(&call.principal.actor);
     let mut drain = call.request.drain.clone();
     // Head and body keep the connection's buffer; ten thousand who wait would keep ten thousand of them.
@@ -55,6 +45,21 @@ pub(super) async fn claim(shared: &Shared, call: Call<'_>) -> Result<Response, P
     let applied = ledger.claim_remotely(&intent, id, patience).await?;
     shared.metrics.verdict(&applied.verdict);
     told(&applied, Some(&intent))
+}
+
+/// What is claimed and how long the caller waits. Read before anybody waits, who would otherwise hold room for reading.
+fn read_claim(call: &Call<'_>) -> Result<(Intent, CommandId, Duration), Problem> {
+    let asked: ClaimRequest = parse::body(call.request)?;
+    let wait = asked.wait_ms.map_or(WAIT_DEFAULT, Duration::from_millis);
+    if wait > WAIT_MAX {
+        return Err(Problem::bad_request(
+            "wait_ms is more than 60000",
+            "Wait at most a minute, then ask again.",
+        ));
+    }
+    let id = parse::command_id(&call.principal.actor, asked.command_id.as_deref())?;
+    call.principal.demand_to_change(&asked.scope)?;
+    Ok((intent(asked, &call.principal)?, id, wait))
 }
 
 /// Longest span anybody can mean.

@@ -10,11 +10,11 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 
 use super::request::Room;
-use super::stall::Stalling;
+use super::stall::{STALL_MAX, Stalling};
 use super::{Body, Request, Response, Tls};
 
 /// Most connections at a time; who comes beyond that waits to be accepted.
@@ -31,8 +31,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Something that answers requests.
 pub(crate) trait Door: Send + Sync + 'static {
-    /// Answers; says whether something of the request was left unread.
-    fn answer(&self, request: Request) -> impl Future<Output = (Response, bool)> + Send;
+    /// Answers.
+    fn answer(&self, request: &mut Request) -> impl Future<Output = Response> + Send;
 }
 
 /// Tells when the server begins to stop.
@@ -100,11 +100,8 @@ impl Listener {
             tokio::spawn(async move {
                 match tls {
                     None => connection(stream, peer, door, drain, room).await,
-                    Some(tls) => match tokio::time::timeout(HANDSHAKE_TIME_MAX, tls.0.accept(stream)).await {
-                        Ok(Ok(stream)) => connection(stream, peer, door, drain, room).await,
-                        Ok(Err(error)) => tracing::debug!("a TLS handshake failed: {error}"),
-                        Err(_) => tracing::debug!("a TLS handshake took too long"),
-                    },
+                    // Boxed: whoever does without TLS would otherwise hold room for it.
+                    Some(tls) => Box::pin(secured(stream, peer, tls, door, drain, room)).await,
                 }
                 drop(place);
             });
@@ -112,6 +109,21 @@ impl Listener {
         drop(self.socket);
         // Every place is free when the last connection has ended.
         let _ = places.acquire_many(u32::try_from(CONNECTIONS_MAX).expect("a small number")).await;
+    }
+}
+
+async fn secured<D: Door>(
+    stream: TcpStream,
+    peer: SocketAddr,
+    tls: Tls,
+    door: Arc<D>,
+    drain: Drain,
+    room: Room,
+) {
+    match tokio::time::timeout(HANDSHAKE_TIME_MAX, tls.0.accept(stream)).await {
+        Ok(Ok(stream)) => connection(stream, peer, door, drain, room).await,
+        Ok(Err(error)) => tracing::debug!("a TLS handshake failed: {error}"),
+        Err(_) => tracing::debug!("a TLS handshake took too long"),
     }
 }
 
@@ -124,8 +136,9 @@ where
     let service = service_fn(move |request: hyper::Request<Incoming>| {
         let (door, drain, room) = (door.clone(), of_requests.clone(), room.clone());
         async move {
-            let (mut response, is_unread) = door.answer(Request::new(request, peer, drain, room)).await;
-            if is_unread {
+            let mut request = Request::new(request, peer, drain, room);
+            let mut response = door.answer(&mut request).await;
+            if request.is_unread() {
                 // Who was refused early need not be listened to.
                 response
                     .headers
@@ -141,8 +154,9 @@ where
         .max_buf_size(HEAD_BYTES_MAX)
         .max_headers(HEADERS_MAX)
         .half_close(false);
-    let connection = builder.serve_connection(TokioIo::new(Stalling::new(stream)), service);
-    tokio::pin!(connection);
+    // Pinned where it is made: moved, it would be given room twice.
+    let mut connection =
+        std::pin::pin!(builder.serve_connection(TokioIo::new(Stalling::new(stream, STALL_MAX)), service));
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
         () = drain.begun() => {

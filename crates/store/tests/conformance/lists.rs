@@ -1,7 +1,7 @@
 //! Questions people ask: lists, pages, scopes, works.
 
 use twicesafe_core::{Action, Answer, Name, Outcome, Policy, Recovery, Reject, Status, Timestamp};
-use twicesafe_store::{Cursor, Filter, Stored};
+use twicesafe_store::{Cursor, Filter, SCATTERED_MAX, Stored};
 
 use super::audit::everything;
 use crate::orders::{about, claim, name, permit, settle};
@@ -138,6 +138,24 @@ pub async fn lists_by_time_join_too(world: &World) {
     assert!(whole.is_sorted_by_key(|stored| std::cmp::Reverse((stored.record.wake_at(), stored.id))));
     for page in 1..5 {
         assert_eq!(everything(&world.other, &filter, page).await, whole, "{page} a page");
+    }
+}
+
+pub async fn a_filter_that_matches_little_reads_no_more_than_people_wait_for(world: &World) {
+    let claims = (0..SCATTERED_MAX + 1500).map(|n| {
+        let name = Name::new(["a/b", "a/c"][n % 2], &format!("k{n}")).unwrap();
+        claim("k", &Policy::default()).with_name(name).into()
+    });
+    for claimed in world.store.apply(claims.collect()).await {
+        claimed.unwrap();
+    }
+    for scope in ["a/", "a/b"] {
+        // The oldest of all.
+        let filter = Filter { scope: Some(scope.into()), containing: Some("k0".into()), ..Filter::default() };
+        let found = everything(&world.other, &filter, 10).await;
+        assert_eq!(found.len(), 1, "{scope}");
+        let page = world.other.list(&filter, None, 10).await.unwrap();
+        assert_eq!((page.intents.is_empty(), page.next.is_some()), (scope == "a/", scope == "a/"), "{scope}");
     }
 }
 

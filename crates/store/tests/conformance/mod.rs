@@ -164,6 +164,7 @@ every_store! {
         every_filter_finds_its_own
         pages_join_without_gap_or_overlap
         lists_by_time_join_too
+        a_filter_that_matches_little_reads_no_more_than_people_wait_for
         scopes_are_found_by_prefix
         the_steps_of_a_work_are_listed_oldest_first
     }

@@ -64,6 +64,11 @@ impl Captured {
         }
     }
 
+    /// Whether there is anything to give again.
+    pub(crate) fn said_something(&self) -> bool {
+        self.stdout.bytes + self.stderr.bytes > 0
+    }
+
     /// Gives the outputs again, each where it went the first time.
     pub(crate) fn replay(&self) -> io::Result<()> {
         io::stdout().write_all(&self.stdout.kept)?;

@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{self, Seek, Write};
+use std::io::{self, PipeWriter, Seek, Write};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -15,9 +16,11 @@ use bytes::Bytes;
 use rustix::fs::MemfdFlags;
 use rustix::process::{Pid, Signal};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::unix::pipe::Receiver;
 use tokio::process::Command;
 
 use super::captured::{Captured, Output};
+use super::nursery::{Nursery, Raised};
 
 /// The hidden first argument that makes this binary the shell of a child: see [`become_child`].
 pub(crate) const BECOME_CHILD: &str = "__become-child";
@@ -25,7 +28,8 @@ pub(crate) const BECOME_CHILD: &str = "__become-child";
 const NOT_STARTED: &str = "twicesafe-not-started";
 
 /// This program, also after its file was replaced by a newer version.
-const THIS_PROGRAM: &str = "/proc/self/exe";
+pub(super) const THIS_PROGRAM: &str = "/proc/self/exe";
+const INTERRUPTED: &str = "interrupted before it was started";
 /// How long one listens for what a killed command may still have said.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
@@ -41,20 +45,32 @@ pub(crate) enum Ended {
 
 /// The children that are running now, for passing signals on, and whether there may be further ones.
 #[derive(Clone, Default)]
-pub(crate) struct Current(Arc<Mutex<Children>>);
+pub(crate) struct Current {
+    children: Arc<Mutex<Children>>,
+    nursery: Option<Arc<Nursery>>,
+}
 
 #[derive(Default)]
 struct Children {
     pids: BTreeSet<u32>,
+    /// Asked for, and without a number yet.
+    unborn: usize,
     stopped_by: Option<Signal>,
 }
 
 impl Current {
+    /// Many children of the same words will be started.
+    pub(crate) fn with_nursery(words: &[OsString]) -> Self {
+        // Without one each is started by itself, which only takes longer.
+        Self { nursery: Nursery::start(words).ok().map(Arc::new), ..Self::default() }
+    }
+
     /// Passes a signal on. Says whether there was somebody to pass it to.
     pub(crate) fn signal(&self, signal: Signal) -> bool {
         let children = self.children();
         let alive = children.pids.iter().filter_map(|pid| Pid::from_raw(i32::try_from(*pid).ok()?));
-        alive.filter(|pid| rustix::process::kill_process(*pid, signal).is_ok()).count() > 0
+        let passed_on = alive.filter(|pid| rustix::process::kill_process(*pid, signal).is_ok()).count();
+        passed_on + children.unborn > 0
     }
 
     /// From now on nothing is started: somebody wants this to end.
@@ -68,7 +84,7 @@ impl Current {
     }
 
     fn children(&self) -> MutexGuard<'_, Children> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.children.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -89,33 +105,16 @@ impl Prepared {
         F: FnOnce(u32) -> Fut,
         Fut: Future<Output = ()>,
     {
-        if let Err(why) = resolve(&self.words[0]) {
-            return Ok(Ended::NotStarted(why));
-        }
-        let stdin = match self.stdin.as_deref().map(readable).transpose() {
-            Ok(stdin) => stdin.unwrap_or_else(Stdio::inherit),
-            Err(error) => return Ok(Ended::NotStarted(format!("its stdin cannot be made: {error}"))),
+        let birth = match resolve(&self.words[0]) {
+            Ok(file) => Birth { file, word: nonce() },
+            Err(why) => return Ok(Ended::NotStarted(why)),
         };
-        let word = nonce();
-        let mut command = Command::new(THIS_PROGRAM);
-        command.arg(BECOME_CHILD).arg(std::process::id().to_string()).arg(&word).args(&self.words);
-        command.envs(self.environment).stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
-        command.kill_on_drop(true);
-        let (mut child, pid) = {
-            let mut children = current.children();
-            if children.stopped_by.is_some() {
-                return Ok(Ended::NotStarted("interrupted before it was started".to_owned()));
-            }
-            let child = match command.spawn() {
-                Ok(child) => child,
-                Err(error) => return Ok(Ended::NotStarted(error.to_string())),
-            };
-            let pid = child.id().unwrap_or(0);
-            children.pids.insert(pid);
-            (child, pid)
+        let marker = birth.marker();
+        let (mut child, stdout, stderr) = match self.start(&birth, current).await? {
+            Ok(started) => started,
+            Err(why) => return Ok(Ended::NotStarted(why)),
         };
-        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-        let marker = format!("{NOT_STARTED} {word}");
+        let pid = child.pid();
         let (shown, its_marker) = (self.shown, marker.clone());
         let listening = async move {
             tokio::join!(
@@ -141,6 +140,7 @@ impl Prepared {
             }
         };
         let ((heard, status), ()) = tokio::join!(ending, started(pid));
+        drop(child);
         let (stdout, stderr) = match heard {
             Some((stdout, stderr)) => (stdout?, stderr?),
             None => Default::default(),
@@ -157,24 +157,124 @@ impl Prepared {
     }
 }
 
+/// A command that was started, and who can tell how it ends.
+enum Child {
+    Own(Box<tokio::process::Child>),
+    Raised(Raised),
+}
+
+impl Child {
+    fn pid(&self) -> u32 {
+        match self {
+            Self::Own(child) => child.id().unwrap_or(0),
+            Self::Raised(child) => child.pid,
+        }
+    }
+
+    async fn wait(&mut self) -> io::Result<ExitStatus> {
+        match self {
+            Self::Own(child) => child.wait().await,
+            Self::Raised(child) => child.wait().await,
+        }
+    }
+}
+
+type Started = (Child, Receiver, Receiver);
+
+impl Prepared {
+    /// Starts it. An outer error: it may have been started. An inner one: it was not, and why.
+    async fn start(&self, birth: &Birth, current: &Current) -> io::Result<Result<Started, String>> {
+        let files = (|| {
+            let stdin = self.stdin.as_deref().map(readable).transpose()?;
+            Ok::<_, io::Error>((stdin, io::pipe()?, io::pipe()?))
+        })();
+        let (stdin, (out, its_out), (err, its_err)) = match files {
+            Ok(files) => files,
+            Err(error) => return Ok(Err(format!("what it reads and writes cannot be made: {error}"))),
+        };
+        let (stdout, stderr) = (Receiver::from_owned_fd(out.into())?, Receiver::from_owned_fd(err.into())?);
+        let child = match (&current.nursery, &stdin) {
+            (Some(nursery), Some(stdin)) if nursery.raises(&self.words) => {
+                let files = [stdin.as_fd(), its_out.as_fd(), its_err.as_fd()];
+                self.raise(birth, nursery, files, current).await?
+            }
+            _ => self.spawn(birth, stdin, its_out, its_err, current),
+        };
+        Ok(child.map(|child| (child, stdout, stderr)))
+    }
+
+    async fn raise(
+        &self,
+        birth: &Birth,
+        nursery: &Nursery,
+        files: [BorrowedFd<'_>; 3],
+        current: &Current,
+    ) -> io::Result<Result<Child, String>> {
+        {
+            let mut children = current.children();
+            if children.stopped_by.is_some() {
+                return Ok(Err(INTERRUPTED.to_owned()));
+            }
+            children.unborn += 1;
+        }
+        let raised = nursery.raise(birth, &self.environment, files).await;
+        let mut children = current.children();
+        children.unborn -= 1;
+        match raised {
+            Ok(child) => {
+                children.pids.insert(child.pid);
+                // Whoever wanted this to end meanwhile could not tell it.
+                if let (Some(signal), Ok(pid)) = (children.stopped_by, i32::try_from(child.pid)) {
+                    let _ = Pid::from_raw(pid).map(|pid| rustix::process::kill_process(pid, signal));
+                }
+                Ok(Ok(Child::Raised(child)))
+            }
+            Err((error, false)) => Ok(Err(error.to_string())),
+            Err((error, true)) => Err(error),
+        }
+    }
+
+    fn spawn(
+        &self,
+        birth: &Birth,
+        stdin: Option<File>,
+        stdout: PipeWriter,
+        stderr: PipeWriter,
+        current: &Current,
+    ) -> Result<Child, String> {
+        let mut command = Command::new(THIS_PROGRAM);
+        command.arg(BECOME_CHILD).arg(std::process::id().to_string());
+        command.arg(&birth.word).arg(&birth.file).args(&self.words);
+        let environment = self.environment.iter().map(|(name, value)| (name, value));
+        command.envs(environment).stdin(stdin.map_or_else(Stdio::inherit, Stdio::from));
+        command.stdout(stdout).stderr(stderr).kill_on_drop(true);
+        let mut children = current.children();
+        if children.stopped_by.is_some() {
+            return Err(INTERRUPTED.to_owned());
+        }
+        let child = Child::Own(Box::new(command.spawn().map_err(|error| error.to_string())?));
+        children.pids.insert(child.pid());
+        Ok(child)
+    }
+}
+
 /// Something to read that is there as a whole before the command starts. Through a pipe, a command whose runner is killed
 /// would see the end of its input a moment before it dies, and act on half of it.
-fn readable(bytes: &[u8]) -> io::Result<Stdio> {
+fn readable(bytes: &[u8]) -> io::Result<File> {
     let mut file = File::from(rustix::fs::memfd_create("twicesafe-stdin", MemfdFlags::CLOEXEC)?);
     file.write_all(bytes)?;
     file.rewind()?;
-    Ok(file.into())
+    Ok(file)
 }
 
 /// Keeps what comes, and shows it as it comes. A watcher that is slow holds the command up, and not this process: the
 /// lease must be kept alive meanwhile.
 async fn listen<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
-    from: Option<R>,
+    mut from: R,
     mut show: Option<W>,
     hide: Option<&str>,
 ) -> io::Result<Output> {
     let mut output = Output::default();
-    let Some(mut from) = from else { return Ok(output) };
     let mut buffer = vec![0; 64 << 10];
     loop {
         let n = from.read(&mut buffer).await?;
@@ -194,25 +294,55 @@ async fn listen<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
     }
 }
 
+/// What a new process needs to become the command.
+pub(super) struct Birth {
+    /// The program's file. It has been found before; looking for it again would cost a try for every folder of PATH.
+    pub(super) file: PathBuf,
+    /// Known to the runner only, for saying that it could not.
+    pub(super) word: String,
+}
+
+impl Birth {
+    fn marker(&self) -> String {
+        format!("{NOT_STARTED} {}", self.word)
+    }
+
+    /// Becomes the command, or says why not.
+    pub(super) fn become_command(&self, mut command: std::process::Command, words: &[OsString]) -> String {
+        let (name, arguments) = words
+            .split_first()
+            .map_or((self.file.as_os_str(), words), |(name, rest)| (name.as_os_str(), rest));
+        command.arg0(name).args(arguments).exec().to_string()
+    }
+
+    /// Ends a process that could not become the command.
+    pub(super) fn not_started(&self, words: &[OsString], why: &str) -> ! {
+        let name = words.first().map_or(self.file.as_os_str(), OsString::as_os_str);
+        // In one piece, so that the runner can tell it from what a command says.
+        let line = format!("{} {}: {why}\n", self.marker(), name.to_string_lossy());
+        let _ = io::stderr().write_all(line.as_bytes());
+        std::process::exit(127)
+    }
+}
+
+/// Asks the kernel to kill this process when its parent dies, which outlives becoming another program; then looks whether
+/// the parent died before it could be asked.
+pub(super) fn with_runner(parent: Pid) -> bool {
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).is_ok()
+        && rustix::process::getppid() == Some(parent)
+}
+
 /// Becomes the command. Called in a new process, before anything else.
-///
-/// It first asks the kernel to be killed when its runner dies, which outlives becoming another program; then looks whether
-/// the runner died before it could ask.
 pub(crate) fn become_child(arguments: &mut dyn Iterator<Item = OsString>) -> ! {
-    let runner = arguments.next().and_then(|pid| pid.to_str()?.parse::<u32>().ok());
-    let word = arguments.next().unwrap_or_default();
-    let program = arguments.next().unwrap_or_default();
-    let asked = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
-    let parent = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get().unsigned_abs());
-    let why = if asked.is_err() || parent != runner {
-        "its runner is gone".to_owned()
-    } else {
-        std::process::Command::new(&program).args(arguments).exec().to_string()
+    let runner = arguments.next().and_then(|pid| pid.to_str()?.parse::<i32>().ok()).and_then(Pid::from_raw);
+    let word = arguments.next().unwrap_or_default().to_string_lossy().into_owned();
+    let birth = Birth { file: arguments.next().unwrap_or_default().into(), word };
+    let words: Vec<OsString> = arguments.collect();
+    let why = match runner.is_some_and(with_runner) {
+        true => birth.become_command(std::process::Command::new(&birth.file), &words),
+        false => "its runner is gone".to_owned(),
     };
-    // In one piece, so that the runner can tell it from what a command says.
-    let line = format!("{NOT_STARTED} {} {}: {why}\n", word.to_string_lossy(), program.to_string_lossy());
-    let _ = io::stderr().write_all(line.as_bytes());
-    std::process::exit(127)
+    birth.not_started(&words, &why)
 }
 
 /// Where a program is, the way a shell looks for it.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, IsTerminal, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -16,6 +16,7 @@ use twicesafe_ledger::{Error, Ledger};
 use super::captured::Captured;
 use super::child::Current;
 use super::effect::{Effect, Last};
+use super::progress::Progress;
 use super::{LAST_RECORD, Run, own};
 use crate::failure::{Failure, exit_status_of};
 
@@ -23,8 +24,6 @@ use crate::failure::{Failure, exit_status_of};
 const LINE_BYTES_MAX: usize = 16 << 20;
 /// Lines read before somebody has time for them.
 const LINES_AHEAD: usize = 64;
-/// Lines between two looks at the progress.
-const PROGRESS_EVERY: u64 = 50;
 
 /// What came of the lines so far.
 #[derive(Default)]
@@ -45,17 +44,18 @@ pub(super) async fn run(run: Run, ledger: &Ledger, as_json: bool) -> Result<u8, 
     let parallel = usize::from(run.parallel);
     let mut lines = Some(lines(&path)?);
     let run = Arc::new(run);
-    let current = Current::default();
+    let current = Current::with_nursery(&run.command);
     let mut running: JoinSet<Ending> = JoinSet::new();
     let mut summary = Summary::default();
+    let mut progress = Progress::of(&path);
     let mut failed = None;
     let mut interrupted = std::pin::pin!(super::interrupted(&current));
     let mut deadline = None;
     while lines.is_some() || !running.is_empty() {
         tokio::select! {
             Some(ended) = running.join_next() => {
-                summary.take(ended, &run, as_json)?;
-                summary.show_progress();
+                summary.take(ended, &run, as_json, &mut progress)?;
+                progress.show(summary.total());
             }
             line = next(&mut lines), if lines.is_some() && running.len() < parallel => match line {
                 None => lines = None,
@@ -81,6 +81,7 @@ pub(super) async fn run(run: Run, ledger: &Ledger, as_json: bool) -> Result<u8, 
             lines = None;
         }
     }
+    progress.clear();
     summary.tell(as_json)?;
     match (current.stopped_by(), failed) {
         (Some(signal), _) => Ok(super::stopped(signal)),
@@ -162,6 +163,7 @@ impl Summary {
         ended: Result<Ending, tokio::task::JoinError>,
         run: &Run,
         as_json: bool,
+        progress: &mut Progress,
     ) -> Result<(), Failure> {
         let (key, result, last) = ended.map_err(|error| Failure::Output(io::Error::other(error)))?;
         let (word, status) = match &result {
@@ -169,8 +171,10 @@ impl Summary {
                 let captured = Captured::from_given(given);
                 if as_json {
                     // One line an intent, below.
-                } else if !given.replayed {
+                } else if !given.replayed && captured.said_something() {
+                    progress.clear();
                     captured.replay()?;
+                    progress.shown(&captured);
                 }
                 *if given.replayed { &mut self.before } else { &mut self.done } += 1;
                 (if given.replayed { "done before" } else { "done" }, own(captured.status))
@@ -193,8 +197,10 @@ impl Summary {
                 Some(Last::Exited(status)) => Some(status),
                 _ => None,
             };
+            progress.clear();
             writeln!(io::stdout(), "{}", json!({ "key": key, "result": word, "code": code, "exit": exit }))?;
         } else if let Err(error) = &result {
+            progress.clear();
             writeln!(io::stderr(), "twicesafe: {key}: {word} ({})", error.code())?;
         }
         if status != 0 && self.status == 0 {
@@ -207,23 +213,13 @@ impl Summary {
         self.done + self.before + self.others.values().sum::<u64>()
     }
 
-    fn show_progress(&self) {
-        if io::stderr().is_terminal() && self.total().is_multiple_of(PROGRESS_EVERY) {
-            let _ = write!(io::stderr(), "\r{} lines", self.total());
-        }
-    }
-
     fn tell(&self, as_json: bool) -> io::Result<()> {
-        let mut stderr = io::stderr();
-        if stderr.is_terminal() {
-            write!(stderr, "\r")?;
-        }
         let mut words = vec![format!("{} done now", self.done), format!("{} done before", self.before)];
         words.extend(self.others.iter().map(|(word, n)| format!("{n} {word}")));
         if as_json {
             return Ok(());
         }
-        writeln!(stderr, "twicesafe: {} lines: {}", self.total(), words.join(", "))
+        writeln!(io::stderr(), "twicesafe: {} lines: {}", self.total(), words.join(", "))
     }
 }
 

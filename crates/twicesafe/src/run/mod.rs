@@ -5,6 +5,8 @@ mod captured;
 pub(crate) mod child;
 mod each;
 mod effect;
+pub(crate) mod nursery;
+mod progress;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Read, Write};
@@ -59,7 +61,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "FIELD", requires = "each")]
     key_field: Option<String>,
     /// How many lines at once.
-    #[arg(long, default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(long, default_value_t = 8, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     parallel: u16,
     /// What may be done when nobody knows whether it happened.
     #[arg(long, value_enum, default_value_t = Class::Person)]

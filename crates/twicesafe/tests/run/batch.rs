@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 use serde_json::Value;
 
 use crate::run::world::{ACTS_THEN_WAITS, Running, World, eventually, lives, on_every_store, said, said_to};
@@ -34,6 +34,7 @@ on_every_store! {
     a_batch_that_is_interrupted_starts_no_further_line
     a_command_whose_runner_is_killed_never_sees_half_of_its_line
     a_batch_goes_on_while_the_program_is_replaced
+    a_batch_goes_on_when_what_starts_its_commands_is_killed
 }
 
 fn s42_a_batch_killed_in_the_middle_is_resumed_and_each_line_happens_once(world: &World) {
@@ -209,6 +210,29 @@ fn a_command_whose_runner_is_killed_never_sees_half_of_its_line(world: &World) {
         let whole = (line.len() - 1).to_string();
         assert!(world.lines("effects").iter().all(|seen| *seen == whole), "{:?}", world.lines("effects"));
     }
+}
+
+fn a_batch_goes_on_when_what_starts_its_commands_is_killed(world: &World) {
+    world.write("orders.jsonl", &orders(0..3));
+    let runner = Running::start(each(world, "orders.jsonl", &["--parallel", "1"], ACTS_THEN_WAITS));
+    let child = world.child();
+    let nursery = parent_of(child);
+    assert_ne!(nursery, runner.pid(), "it has a parent of its own");
+    let group = |pid| rustix::process::getpgid(Some(pid)).unwrap();
+    assert_eq!(group(child), group(runner.pid()), "who interrupts the runner interrupts it too");
+    assert_ne!(group(nursery), group(child), "and not what starts the others");
+    world.write("second", "");
+    rustix::process::kill_process(nursery, Signal::KILL).unwrap();
+    eventually("the child dies with it", || !lives(child));
+    // What was cut may have acted; the others are started one by one.
+    runner.said().check(121, &["3 lines: 2 done now", "1 in review"]);
+    assert_eq!(world.effects(), 3);
+}
+
+fn parent_of(pid: Pid) -> Pid {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap();
+    let (_, after_name) = stat.rsplit_once(") ").unwrap();
+    Pid::from_raw(after_name.split(' ').nth(1).unwrap().parse().unwrap()).unwrap()
 }
 
 fn a_batch_goes_on_while_the_program_is_replaced(world: &World) {
