@@ -90,7 +90,10 @@ pub async fn s24_a_lookup_is_due_and_counts_when_nothing_can_arrive(world: &Worl
     let policy = world.policy(Recovery::Lookup(world.lookup()));
     let claimed = world.tell(claim("k", &policy)).await;
     let doubtful = world.tell(settle(&claimed, Outcome::unknown("cut"))).await;
-    let due = async || world.other.due(Status::Pending, 10).await.unwrap();
+    let due = async || {
+        let due = world.other.due(Status::Pending, None, 10).await.unwrap();
+        due.into_iter().map(|(_, id)| id).collect::<Vec<_>>()
+    };
     assert_eq!(due().await, [id(&claimed)]);
     let told = world.tell(claim("k", &policy)).await;
     assert!(matches!(told.verdict, Verdict::Wait(wait) if wait.cause == WaitCause::LookupDue));
