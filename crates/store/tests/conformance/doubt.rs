@@ -134,7 +134,10 @@ pub async fn s26_retries_and_accepted_intents_come_due(world: &World) {
     let reason = "busy".into();
     let busy = Outcome::NotSent { reason, retry_after: Some(world.tick * 2), passed_on: false };
     let retryable = world.tell(settle(&claimed, busy)).await;
-    let due = async |status| world.other.due(status, 10).await.unwrap();
+    let due = async |status| {
+        let due = world.other.due(status, None, 10).await.unwrap();
+        due.into_iter().map(|(_, id)| id).collect::<Vec<_>>()
+    };
     assert_eq!((due(Status::Ready).await, due(Status::Retryable).await), (vec![], vec![]));
     for key in ["later", "again"] {
         let told = world.tell(claim(key, &policy)).await;
