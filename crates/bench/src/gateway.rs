@@ -62,12 +62,13 @@ fn request_end(read: &[u8]) -> Option<usize> {
     Some(head + length.unwrap_or(0)).filter(|end| *end <= read.len())
 }
 
-/// A process that is ended when dropped.
+/// A process that is ended when dropped, with the workers it may have.
 struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let _ = self.0.kill();
+        // Killed outright, nginx would leave its workers behind.
+        let _ = Command::new("kill").arg(self.0.id().to_string()).status();
         let _ = self.0.wait();
     }
 }
@@ -98,8 +99,14 @@ http {{
     );
     let file = folder.join("nginx.conf");
     std::fs::write(&file, config)?;
-    let child =
-        Command::new("nginx").arg("-p").arg(&folder).arg("-c").arg(&file).stderr(Stdio::null()).spawn()?;
+    let child = Command::new("nginx")
+        .arg("-p")
+        .arg(&folder)
+        .arg("-c")
+        .arg(&file)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()?;
     let running = Running(child);
     for _ in 0..100 {
         if Line::connect(&address).await.is_ok() {

@@ -87,6 +87,27 @@ pub fn canonical_json(input: &[u8]) -> Option<Vec<u8>> {
     serde_json_canonicalizer::to_vec(&value).ok()
 }
 
+/// Whether a JSON text has the same name twice in one object: readers differ in which of them they take. Not JSON: no.
+pub fn has_duplicate_names(input: &[u8]) -> bool {
+    serde_json::from_slice::<serde_json::Value>(input).is_ok_and(|value| {
+        let mut names = 0;
+        count_names(&value, &mut names);
+        names != names_in(input)
+    })
+}
+
+/// Counts all names, wherever they stand.
+fn count_names(value: &serde_json::Value, names: &mut usize) {
+    match value {
+        serde_json::Value::Array(items) => items.iter().for_each(|item| count_names(item, names)),
+        serde_json::Value::Object(members) => {
+            *names += members.len();
+            members.values().for_each(|item| count_names(item, names));
+        }
+        _ => {}
+    }
+}
+
 fn is_exact(value: &serde_json::Value, names: &mut usize) -> bool {
     match value {
         serde_json::Value::Number(number) => match (number.as_u64(), number.as_i64()) {

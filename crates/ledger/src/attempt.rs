@@ -71,6 +71,11 @@ impl Attempt {
         &self.0.permit
     }
 
+    /// What is believed of the intent: what was agreed about it, among other things.
+    pub fn stored(&self) -> Arc<Stored> {
+        self.believed()
+    }
+
     /// An earlier attempt may have acted: a refusal now does not mean that nothing happened.
     pub fn in_doubt(&self) -> bool {
         self.0.permit.doubt

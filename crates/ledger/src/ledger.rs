@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::broadcast;
+use tokio::sync::{broadcast, watch};
 use twicesafe_core::{
     Action, Actor, Alert, Answer, Ask, Claim, Command, CommandId, Grant, IntentId, Name, Notice, Renew,
     Report, Salt, Settle, Source, Timestamp, Verdict, Wait, WaitCause,
@@ -41,6 +41,8 @@ struct Inner {
     changes: broadcast::Sender<Arc<Stored>>,
     suspicion: Suspicion,
     beliefs: Beliefs,
+    /// Acts and lookups that are under way here.
+    under_way: watch::Sender<usize>,
 }
 
 /// How a ledger is opened.
@@ -86,6 +88,15 @@ impl Open {
         };
         let store = Store::open(&address, self.options).await?;
         Ok(Ledger::on(store, actor))
+    }
+}
+
+/// An act or a lookup that is under way.
+pub(crate) struct UnderWay(Ledger);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.inner.under_way.send_modify(|count| *count -= 1);
     }
 }
 
@@ -158,7 +169,21 @@ impl Ledger {
         let (alarms, _) = broadcast::channel(ALARMS_MAX);
         let (changes, _) = broadcast::channel(CHANGES_MAX);
         let (suspicion, beliefs) = Default::default();
-        Self { inner: Arc::new(Inner { store, alarms, changes, suspicion, beliefs }), actor }
+        let (under_way, _) = watch::channel(0);
+        Self { inner: Arc::new(Inner { store, alarms, changes, suspicion, beliefs, under_way }), actor }
+    }
+
+    /// Notes that an act or a lookup is under way, until what is returned is dropped.
+    pub(crate) fn begin(&self) -> UnderWay {
+        self.inner.under_way.send_modify(|count| *count += 1);
+        UnderWay(self.clone())
+    }
+
+    /// Waits until everything that was begun here is settled: acts go on when their callers have left (S13), and a process
+    /// that ends meanwhile leaves them in doubt.
+    pub async fn at_rest(&self) {
+        // The sender is ours: it cannot be gone.
+        let _ = self.inner.under_way.subscribe().wait_for(|count| *count == 0).await;
     }
 
     /// Its store: queries, and commands for those who know what they do.

@@ -32,7 +32,7 @@ impl Ledger {
         id: CommandId,
         patience: impl Future<Output = ()>,
     ) -> Result<Applied, Error> {
-        let patience = std::pin::pin!(patience);
+        let patience = std::pin::pin!(futures_util::FutureExt::fuse(patience));
         let applied = self.turn(intent, Some(id), patience).await?.applied;
         self.remember(&applied);
         Ok(applied)

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
+use futures_util::future::Fuse;
 use twicesafe_core::journal::Event;
 use twicesafe_core::{Answer, Finding, Report, Status, Verdict};
 use twicesafe_store::Stored;
@@ -38,7 +39,7 @@ impl Ledger {
         F: FnOnce(Attempt) -> Fut + Send + 'static,
         Fut: Future<Output = Result<Answer, Trouble>> + Send + 'static,
     {
-        let mut patience = std::pin::pin!(tokio::time::sleep(intent.wait));
+        let mut patience = std::pin::pin!(tokio::time::sleep(intent.wait).fuse());
         let permit = match self.own_turn(&intent, patience.as_mut()).await {
             Ok(permit) => permit,
             Err(ended) => return ended.result,
@@ -84,7 +85,7 @@ impl Ledger {
         F: Fn(Attempt) -> Fut + Send + Sync + Clone + 'static,
         Fut: Future<Output = Result<Answer, Trouble>> + Send + 'static,
     {
-        let mut patience = std::pin::pin!(patience);
+        let mut patience = std::pin::pin!(patience.fuse());
         let mut acted = false;
         loop {
             let permit = match self.own_turn(intent, patience.as_mut()).await {
@@ -112,7 +113,7 @@ impl Ledger {
     async fn own_turn<P: Future<Output = ()>>(
         &self,
         intent: &Intent,
-        mut patience: std::pin::Pin<&mut P>,
+        mut patience: std::pin::Pin<&mut Fuse<P>>,
     ) -> Result<Permit, Ended> {
         loop {
             let unheard_of = |error| Ended { result: Err(error), stored: None };
@@ -180,7 +181,9 @@ where
     F: FnOnce(Attempt) -> Fut + Send + 'static,
     Fut: Future<Output = Result<Answer, Trouble>> + Send + 'static,
 {
+    let under_way = permit.ledger.begin();
     let task = tokio::spawn(async move {
+        let _under_way = under_way;
         let attempt = permit.attempt().clone();
         let result = match attempt.check_send() {
             Ok(()) => {
@@ -196,7 +199,9 @@ where
 
 /// Asks the destination and reports what it said, in a task of its own.
 async fn look_up(permit: Permit, lookup: LookupFn) -> Result<(), Error> {
+    let under_way = permit.ledger.begin();
     let task = tokio::spawn(async move {
+        let _under_way = under_way;
         let attempt = permit.attempt().clone();
         let asking = std::panic::AssertUnwindSafe(async move { lookup(attempt).await });
         let finding = asking

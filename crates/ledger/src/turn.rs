@@ -4,6 +4,7 @@
 use std::pin::Pin;
 use std::time::{Duration, Instant};
 
+use futures_util::future::{Fuse, FusedFuture};
 use twicesafe_core::{CommandId, Grant, Verdict, WaitCause};
 use twicesafe_store::Applied;
 
@@ -34,9 +35,9 @@ impl Ledger {
         &self,
         intent: &Intent,
         id: Option<CommandId>,
-        mut patience: Pin<&mut P>,
+        mut patience: Pin<&mut Fuse<P>>,
     ) -> Result<Turn, Error> {
-        let mut is_over = false;
+        let mut is_over = patience.is_terminated();
         // Grows, because some waits cannot say for how long: a clock that is not trusted, a lane with a queue.
         let mut pause_min = PAUSE_MIN;
         loop {

@@ -9,7 +9,7 @@ use serde_json::json;
 use tokio::sync::watch;
 use twicesafe_ledger::{Code, Filter, Ledger, Sweeps};
 
-use crate::access::{Access, Links, Tokens, check_origin};
+use crate::access::{Access, Links, Tokens, check_origin, check_without_links};
 use crate::alerts::Alerts;
 use crate::api::{self, Call, Listeners, ROUTES};
 use crate::config::{Configuration, Listen};
@@ -195,6 +195,8 @@ impl Server {
         let Self { shared, listeners, drain: (_open, drain), _sweeps } = self;
         let alerts = tokio::spawn(Alerts::new(shared.clone()).run());
         let due = tokio::spawn(Due::new(shared.clone()).run());
+        let promises = tokio::spawn(gateway::keep_promises(shared.clone()));
+        let pauses = tokio::spawn(gateway::keep_pauses(shared.clone()));
         let mut serving = tokio::task::JoinSet::new();
         let room = Room::default();
         for (listener, faces) in listeners {
@@ -204,11 +206,17 @@ impl Server {
         drain.clone().begun().await;
         // Nothing new is begun; what is under way settles.
         due.abort();
-        let drained = async { while serving.join_next().await.is_some() {} };
+        promises.abort();
+        let drained = async {
+            while serving.join_next().await.is_some() {}
+            // What callers have left behind is settled, or it would be in doubt.
+            shared.ledger.at_rest().await;
+        };
         if tokio::time::timeout(DRAIN_MAX, drained).await.is_err() {
             tracing::warn!("some requests took too long and were cut off");
         }
         alerts.abort();
+        pauses.abort();
         if let Err(error) = shared.ledger.store().flush().await {
             tracing::warn!(code = %error.code(), "some counts were lost: {error}");
         }
@@ -267,22 +275,31 @@ impl Control {
 
     /// A key lives under its scope: an action or account that is called otherwise from now on would act again (S3).
     async fn refuse_orphans(&self, after: &Destinations) -> Result<(), ServerError> {
-        let (before, after) = (self.shared.destinations().actions(), after.actions());
+        let now = self.shared.destinations();
+        let routed_before = now.formerly_unrouted();
+        // Writes that had no route and have one now are called otherwise, too.
+        let mut gone = after.formerly_unrouted();
+        gone.retain(|made| !routed_before.contains(made));
+        let (before, after) = (now.actions(), after.actions());
         let store = self.shared.ledger.store();
-        for ((destination, action), account) in before {
-            let now = after.get(&(destination.clone(), action.clone()));
-            if now == Some(&account) {
-                continue;
+        for ((destination, action), identity) in before {
+            if after.get(&(destination.clone(), action.clone())) != Some(&identity) {
+                gone.push((destination, action));
             }
+        }
+        for (destination, action) in gone {
             for tenant in self.shared.access.tenants() {
                 let scopes = store.scopes(&format!("{tenant}/")).await?;
                 let suffix = format!("/{destination}/{action}");
-                for scope in scopes.into_iter().filter(|scope| scope.ends_with(&suffix)) {
+                let is_observed = |scope: &str| gateway::is_observed(scope);
+                for scope in
+                    scopes.into_iter().filter(|scope| scope.ends_with(&suffix) && !is_observed(scope))
+                {
                     let filter = Filter { scope: Some(scope.clone()), ..Filter::default() };
                     let live = store.list(&filter, None, LIVE_LOOKED_AT_MAX).await?;
                     if live.intents.iter().any(|stored| !stored.record.tombstone) {
                         return Err(ServerError::Reload(format!(
-                            "there are keys under `{scope}`, and the new configuration has no such action or account: \
+                            "there are keys under `{scope}`, and in the new configuration its action, account or key is another: \
                              their repetitions would act again"
                         )));
                     }
@@ -352,7 +369,7 @@ impl Reception {
             return api::answer(shared, route, Call { request, principal }).await;
         }
         if self.faces.public && path.starts_with(gateway::PREFIX) {
-            self.check_origin(request)?;
+            check_without_links(request)?;
             return Box::pin(gateway::answer(shared, request)).await;
         }
         if self.faces.public && path.starts_with(pages::PREFIX) {

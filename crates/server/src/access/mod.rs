@@ -10,7 +10,7 @@ mod principal;
 mod tokens;
 
 pub(crate) use links::{LinkProblem, Links, Seen};
-pub(crate) use origin::check as check_origin;
+pub(crate) use origin::{check as check_origin, check_without_links};
 pub(crate) use principal::Principal;
 pub use principal::Right;
 pub(crate) use tokens::Tokens;

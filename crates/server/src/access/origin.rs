@@ -7,6 +7,15 @@ use crate::http::{Problem, Request};
 /// Refuses what a page of another site sends. Programs that are not browsers send none of these headers. `base` is what
 /// browsers find this server at, where a proxy stands before it.
 pub(crate) fn check(request: &Request, base: Option<&str>) -> Result<(), Problem> {
+    check_sent_here(request, base, true)
+}
+
+/// The same where nobody follows links: what is behind them is sent elsewhere, with the server's own credentials.
+pub(crate) fn check_without_links(request: &Request) -> Result<(), Problem> {
+    check_sent_here(request, None, false)
+}
+
+fn check_sent_here(request: &Request, base: Option<&str>, has_links: bool) -> Result<(), Problem> {
     let host = request.header("host").unwrap_or_default();
     if let Some(origin) = request.header("origin") {
         let same =
@@ -22,8 +31,9 @@ pub(crate) fn check(request: &Request, base: Option<&str>) -> Result<(), Problem
     }
     let from_elsewhere = matches!(request.header("sec-fetch-site"), Some("cross-site" | "same-site"));
     // Following a link is how people come here; it changes nothing.
-    let follows_link =
-        request.method == hyper::Method::GET && request.header("sec-fetch-mode") == Some("navigate");
+    let follows_link = has_links
+        && request.method == hyper::Method::GET
+        && request.header("sec-fetch-mode") == Some("navigate");
     match from_elsewhere && !follows_link {
         true => Err(other_site("a page of another site sent this")),
         false => Ok(()),

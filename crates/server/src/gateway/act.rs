@@ -1,68 +1,95 @@
 //! One attempt at a destination: the request as the destination wants it, one exchange, what it means.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::Full;
 use hyper::Request;
-use hyper::header::{ACCEPT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue};
+use hyper::header::{ACCEPT_ENCODING, HeaderMap};
 use serde_json::Value;
-use twicesafe_ledger::{Answer, Attempt, Body, Finding, Outcome, Recovery, Trouble};
+use tokio::sync::OwnedSemaphorePermit;
+use twicesafe_ledger::{Answer, Attempt, Finding, Ledger, Outcome, Recovery, Trouble};
 
-use super::answer::Whole;
+use super::answer::{Limits, Whole};
 use super::expression::Sight;
 use super::outcome::{Seen, of_failure};
 use super::passing::Handover;
 use super::place::Place;
-use super::plan::{Asking, Destination, Route};
+use super::plan::{Destination, Route};
 use super::sending::{Sending, is_credential};
+use super::told;
 use super::upstream::{Care, Failure};
-use crate::config::destinations::When;
+use crate::config::destinations::{Means, When};
 
 /// The header by which callers, and many destinations, tell repetitions.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
-/// Largest answer of a lookup.
-const LOOKUP_BYTES_MAX: usize = 4 << 20;
 
 /// What is needed to carry an intent out, now or later.
 #[derive(Clone)]
 pub(crate) struct Errand {
+    pub(crate) ledger: Ledger,
     pub(crate) destination: Arc<Destination>,
     pub(crate) route: Arc<Route>,
     pub(crate) sending: Arc<Sending>,
     /// What expressions see of the request.
     pub(crate) view: Arc<Value>,
+    /// Who waits for the answer, if anybody does.
+    pub(crate) caller: Option<Arc<Caller>>,
+}
+
+/// Somebody who waits for the answer.
+pub(crate) struct Caller {
     pub(crate) handover: Handover,
-    /// An answer the caller must see that is not the intent's: who it says to be was not taken (S16).
-    pub(crate) passed_on: Arc<Mutex<Option<Whole>>>,
+    /// What the caller must see that is not the intent's answer (S16).
+    pub(crate) aside: Mutex<Option<Aside>>,
+    /// The room its body takes, as long as anybody may send it.
+    pub(crate) _room: Option<OwnedSemaphorePermit>,
+}
+
+/// What only the caller can do something about.
+pub(crate) enum Aside {
+    /// The destination does not know it.
+    Answer(Whole),
+    /// The request cannot be made out the way its route says.
+    Unfit(String),
 }
 
 impl Errand {
-    pub(crate) fn new(
-        destination: Arc<Destination>,
-        route: Arc<Route>,
-        sending: Sending,
-        view: Value,
-    ) -> Self {
-        Self {
-            destination,
-            route,
-            sending: Arc::new(sending),
-            view: Arc::new(view),
-            handover: Handover::default(),
-            passed_on: Arc::default(),
-        }
-    }
-
     /// Acts once, under a permit.
     pub(crate) async fn act(self, attempt: Attempt) -> Result<Answer, Trouble> {
-        match self.exchanged(&attempt).await {
+        let outcome = match self.as_approved(&attempt).await {
+            Ok(errand) => errand.exchanged(&attempt).await,
+            Err(why) => Outcome::not_sent(&why),
+        };
+        match outcome {
             Outcome::Answered(answer) => Ok(answer),
+            // Nobody is there to mend it: it is tried again, and somebody is told in the end.
+            Outcome::NotSent { reason, retry_after, passed_on: true } if self.caller.is_none() => {
+                Err(Trouble::from_outcome(Outcome::NotSent { reason, retry_after, passed_on: false }))
+            }
             other => Err(Trouble::from_outcome(other)),
         }
     }
 
+    /// What a person said yes to is what is on record, not what somebody brings along afterwards (S31).
+    async fn as_approved(&self, attempt: &Attempt) -> Result<Self, String> {
+        if attempt.stored().record.policy.approval.is_none() {
+            return Ok(self.clone());
+        }
+        let kept = self.ledger.store().dossier(attempt.name()).await.map_err(|error| error.to_string())?;
+        let kept = kept.and_then(|dossier| Sending::from_kept(&dossier.request?));
+        let sending = kept.ok_or("what was approved is not on record any more")?;
+        let (_, parameters) = self.destination.route(&sending.method, &sending.path);
+        let view = Arc::new(sending.view(&parameters));
+        Ok(Self { sending: Arc::new(sending), view, ..self.clone() })
+    }
+
     async fn exchanged(&self, attempt: &Attempt) -> Outcome {
+        if let Some(why) = self.differs(attempt) {
+            return Outcome::Unknown { reason: why.into(), retry_after: None, park: true };
+        }
         let destination_key = self.destination_key(attempt);
         if let Some(asking) = self.route.lookup.as_ref().filter(|asking| asking.when == When::Before)
             && !attempt.in_doubt()
@@ -77,39 +104,64 @@ impl Errand {
         }
         let sending = match self.made_out(attempt, &destination_key) {
             Ok(sending) => sending,
-            Err(why) => return passed_over(&why),
+            Err(why) => {
+                self.put_aside(Aside::Unfit(why.clone()));
+                return passed_over(&why);
+            }
         };
-        let place = match self.destination.gate.enter().await {
-            Ok(place) => place,
+        let pass = match self.destination.gate.enter().await {
+            Ok(pass) => pass,
             Err(shut) => {
                 let reason = shut.why.into();
                 return Outcome::NotSent { reason, retry_after: Some(shut.retry_after), passed_on: false };
             }
         };
+        let exchanged = self.exchange(attempt, &sending).await;
+        pass.went(exchanged.as_ref().is_ok_and(|whole| !whole.status.is_server_error()));
+        match exchanged {
+            Ok(whole) => self.judged(attempt, whole).await,
+            Err(failure) => of_failure(&failure),
+        }
+    }
+
+    async fn exchange(&self, attempt: &Attempt, sending: &Sending) -> Result<Whole, Failure> {
         let care = match self.route.policy.recovery {
             Recovery::Repeat | Recovery::NativeKey { .. } => Care::Little,
             Recovery::Lookup(_) | Recovery::Person => Care::Great,
         };
-        let may_send =
-            || attempt.check_send().map_err(|_| "TS0023: too late to send under this permit".to_owned());
-        let exchange = async {
-            let request = self.request(&sending).await.map_err(Failure::NotSent)?;
-            let (response, lent) = self.destination.upstream.exchange(request, care, may_send).await?;
-            Whole::read(response, lent, |head| self.handover.begin(head)).await
+        let is_sent = AtomicBool::new(false);
+        let may_send = || {
+            attempt.check_send().map_err(|_| "TS0023: too late to send under this permit".to_owned())?;
+            is_sent.store(true, Ordering::Relaxed);
+            Ok(())
         };
-        let exchanged = tokio::time::timeout(self.route.timeout, exchange).await;
-        drop(place);
-        let whole = match exchanged
-            .unwrap_or_else(|_| Err(Failure::Unknown("it did not answer in time".to_owned())))
-        {
-            Ok(whole) => whole,
-            Err(failure) => {
-                self.destination.gate.went(false);
-                return of_failure(&failure);
-            }
+        let started = Instant::now();
+        let answered = async {
+            let request = request(&self.destination, sending).await.map_err(Failure::NotSent)?;
+            self.destination.upstream.exchange(request, care, may_send).await
         };
-        self.destination.gate.went(!whole.status.is_server_error());
-        self.judged(attempt, whole).await
+        let answered = tokio::time::timeout(self.route.timeout, answered).await;
+        let (response, lent) = answered.unwrap_or_else(|_| {
+            // What is still looking for a connection has sent nothing (S16).
+            let why = "it did not answer in time".to_owned();
+            Err(if is_sent.load(Ordering::Relaxed) { Failure::Unknown(why) } else { Failure::NotSent(why) })
+        })?;
+        let limits = Limits { started, whole: self.route.timeout, large: self.route.policy.act_max };
+        let begin = |head: &hyper::Response<()>| self.hand_over(attempt, head);
+        Whole::read(response, lent, limits, begin).await
+    }
+
+    /// Begins to hand a large answer over, if it is one that says that it happened: whatever else is settled first (S27).
+    fn hand_over(&self, attempt: &Attempt, head: &hyper::Response<()>) -> Option<super::passing::Passed> {
+        let caller = self.caller.as_ref()?;
+        let nothing = super::outcome::answer_view(head.status().as_u16(), Value::Null, Value::Null);
+        let sight = Sight { request: Some(&self.view), answer: Some(&nothing), ..Sight::default() };
+        let seen =
+            Seen { status: head.status().as_u16(), retry_after: None, sight, in_doubt: attempt.in_doubt() };
+        (self.route.table.meaning(&seen) == Means::Answered).then_some(())?;
+        let mut headers = head.headers().clone();
+        told::mark(&mut headers, &attempt.stored());
+        caller.handover.begin(head.status(), headers)
     }
 
     /// What an answer means.
@@ -130,9 +182,15 @@ impl Errand {
             if let (401, Some(credentials)) = (whole.status.as_u16(), &self.destination.credentials) {
                 credentials.refused().await;
             }
-            *self.passed_on.lock().unwrap_or_else(PoisonError::into_inner) = Some(whole);
+            self.put_aside(Aside::Answer(whole));
         }
         outcome
+    }
+
+    fn put_aside(&self, aside: Aside) {
+        if let Some(caller) = &self.caller {
+            *caller.aside.lock().unwrap_or_else(PoisonError::into_inner) = Some(aside);
+        }
     }
 
     /// What an exchange that was only watched would have meant.
@@ -143,96 +201,17 @@ impl Errand {
         }
     }
 
-    /// Asks whether it happened (S24).
-    pub(crate) async fn look_up(self, attempt: Attempt) -> Finding {
-        let destination_key = self.destination_key(&attempt);
-        match &self.route.lookup {
-            Some(asking) => self.ask(asking, attempt.name().key.as_str(), &destination_key).await,
-            None => Finding::Silent { reason: "the route says no more how to ask".into() },
-        }
-    }
-
-    async fn ask(&self, asking: &Asking, key: &str, destination_key: &str) -> Finding {
-        let silent = |why: String| Finding::Silent { reason: why.into() };
-        let sight = Sight {
-            request: Some(&self.view),
-            answer: None,
-            key: Some(key),
-            destination_key: Some(destination_key),
-        };
-        let asked = tokio::time::timeout(self.route.timeout, self.asked(asking, &sight)).await;
-        let whole = match asked.unwrap_or_else(|_| Err("it did not answer in time".to_owned())) {
-            Ok(whole) => whole,
-            Err(why) => return silent(why),
-        };
-        let status = whole.status.as_u16();
-        if status == 404 {
-            return Finding::NotFound;
-        }
-        if !whole.status.is_success() {
-            return silent(format!("it answered {status}"));
-        }
-        let view = whole.view();
-        let sight = Sight { answer: Some(&view), ..sight };
-        let found = asking.found.as_ref().map_or(Ok(true), |found| found.holds(&sight));
-        match found {
-            Ok(true) => {
-                let id = asking.external_id.as_ref().and_then(|expression| expression.name(&sight).ok());
-                Finding::Found(whole.kept(id.map(|id| id.to_string()).as_deref()))
-            }
-            Ok(false) => Finding::NotFound,
-            // An answer that cannot be understood is none: an error is not a "no".
-            Err(why) => silent(why),
-        }
-    }
-
-    async fn asked(&self, asking: &Asking, sight: &Sight<'_>) -> Result<Whole, String> {
-        let address = asking.address.filled_in_address(sight)?;
-        let (path, query) = match address.split_once('?') {
-            Some((path, query)) => (path.to_owned(), Some(query.to_owned())),
-            None => (address, None),
-        };
-        let mut headers = HeaderMap::new();
-        // A destination that versions its API, or acts for several accounts, is asked the same way.
-        let same = |name: &hyper::header::HeaderName| {
-            name.as_str().ends_with("-version") || name == "stripe-account"
-        };
-        headers.extend(
-            self.sending
-                .headers
-                .iter()
-                .filter(|(name, _)| same(name) || is_credential(name))
-                .map(|(n, v)| (n.clone(), v.clone())),
-        );
-        for (name, template) in &asking.headers {
-            let text = template.filled(sight)?;
-            let value = HeaderValue::from_str(&text).map_err(|_| format!("`{name}` cannot hold that"))?;
-            headers.insert(name.clone(), value);
-        }
-        let body = match &asking.body {
-            Some(document) => {
-                headers.entry(CONTENT_TYPE).or_insert(HeaderValue::from_static("application/json"));
-                Bytes::from(document.filled(sight)?.to_string())
-            }
-            None => Bytes::new(),
-        };
-        let sending = Sending { method: asking.method.clone(), path, query, headers, body, callback: None };
-        let request = self.request(&sending).await?;
-        let _place = self.destination.gate.enter().await.map_err(|shut| shut.why.to_owned())?;
-        let exchanged = self.destination.upstream.exchange(request, Care::Little, || Ok(())).await;
-        let (response, lent) = exchanged.map_err(|failure| match failure {
-            Failure::NotSent(why) | Failure::Unknown(why) => why,
-        })?;
-        let (head, body) = response.into_parts();
-        let collected = Limited::new(body, LOOKUP_BYTES_MAX).collect().await;
-        let body =
-            collected.map_err(|_| "the lookup's answer was cut short or too large".to_owned())?.to_bytes();
-        lent.give_back();
-        Ok(Whole::of(head.status, &head.headers, Body::Kept(body)))
+    /// What was agreed at the first claim is what may be done about doubt (S14); where the route has lost the means for it,
+    /// nobody sends anything by other ones.
+    fn differs(&self, attempt: &Attempt) -> Option<&'static str> {
+        let was_native_key = matches!(attempt.stored().record.policy.recovery, Recovery::NativeKey { .. });
+        (attempt.in_doubt() && was_native_key && self.route.native_key.is_none()).then_some(
+            "an earlier attempt had a key that the destination knows, and the route has none any more",
+        )
     }
 
     /// The key this destination is given: the same for every attempt of a generation (S29), as long as it may be.
-    fn destination_key(&self, attempt: &Attempt) -> String {
+    pub(super) fn destination_key(&self, attempt: &Attempt) -> String {
         let mut key = attempt.destination_key();
         if let Some(bytes) = self.route.native_key.as_ref().and_then(|native| native.bytes_max) {
             key.truncate(bytes);
@@ -243,6 +222,8 @@ impl Errand {
     /// The request as the destination gets it: with our key, and stamped.
     fn made_out(&self, attempt: &Attempt, destination_key: &str) -> Result<Sending, String> {
         let mut sending = (*self.sending).clone();
+        // First, so that nothing of ours is taken for the caller's.
+        drop_credentials(&self.destination, &mut sending.headers);
         if let Some(stamp) = &self.route.stamp {
             let sight = Sight {
                 request: Some(&self.view),
@@ -263,15 +244,18 @@ impl Errand {
         }
         Ok(sending)
     }
+}
 
-    /// The request with everything that is not the caller's.
-    async fn request(&self, sending: &Sending) -> Result<Request<Full<Bytes>>, String> {
-        request(&self.destination, sending).await
+/// Where the server identifies itself, callers do not.
+pub(super) fn drop_credentials(destination: &Destination, headers: &mut HeaderMap) {
+    if destination.credentials.is_some() {
+        let names: Vec<_> = headers.keys().filter(|name| is_credential(name)).cloned().collect();
+        names.into_iter().for_each(|name| drop(headers.remove(name)));
     }
 }
 
 /// A request as it leaves: to the destination's base and nowhere else, with its own credentials where it has some.
-pub(crate) async fn request(
+pub(super) async fn request(
     destination: &Destination,
     sending: &Sending,
 ) -> Result<Request<Full<Bytes>>, String> {
@@ -282,17 +266,13 @@ pub(crate) async fn request(
     *headers = sending.headers.clone();
     // What is kept must be readable for whoever asks again.
     headers.remove(ACCEPT_ENCODING);
-    headers.extend(destination.headers.iter().map(|(name, value)| (name.clone(), value.clone())));
-    if let Some(credentials) = &destination.credentials {
-        let names: Vec<_> = headers.keys().filter(|name| is_credential(name)).cloned().collect();
-        for name in names {
-            if !destination.headers.contains_key(&name) {
-                headers.remove(name);
-            }
-        }
-        if let Some((name, value)) = credentials.shown().await? {
-            headers.insert(name, value);
-        }
+    for (name, value) in &destination.headers {
+        headers.insert(name.clone(), value.clone());
+    }
+    if let Some(credentials) = &destination.credentials
+        && let Some((name, value)) = credentials.shown().await?
+    {
+        headers.insert(name, value);
     }
     Ok(request)
 }

@@ -1,7 +1,7 @@
 //! Answers of destinations: read to their end within limits, kept without what is nobody's business, given again.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
@@ -11,6 +11,7 @@ use hyper::{Response, StatusCode};
 use serde_json::{Map, Value};
 use twicesafe_ledger::{ANSWER_BYTES_MAX, Answer, Body, ExternalId};
 
+use super::passing::Passed;
 use super::sending::body_view;
 use super::upstream::{Failure, Lent};
 
@@ -20,6 +21,24 @@ const HEAD: &str = "HTTP ";
 const PASSED_BYTES_MAX: u64 = 1 << 30;
 /// What a destination may ask us to wait at most.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// How long an answer may take: until it has ended, or until it has shown to be large, and then in all.
+#[derive(Clone, Copy)]
+pub(crate) struct Limits {
+    pub(crate) started: Instant,
+    pub(crate) whole: Duration,
+    pub(crate) large: Duration,
+}
+
+impl Limits {
+    /// How long its next part may take.
+    fn left(&self, is_large: bool) -> Duration {
+        match is_large {
+            false => self.whole.saturating_sub(self.started.elapsed()),
+            true => self.large.saturating_sub(self.started.elapsed()).min(self.whole),
+        }
+    }
+}
 
 /// An answer that was read to its end.
 #[derive(Clone, Debug)]
@@ -35,22 +54,24 @@ impl Whole {
     }
 
     /// Reads an answer to its end. One that is cut short is none (S21); of one that is too large only its length and digest
-    /// are kept, and `passed` gets the whole of it, part by part (S20).
+    /// are kept, and whoever `passed` gives gets the whole of it, part by part (S20).
     pub(crate) async fn read(
         response: Response<Incoming>,
         lent: Lent,
-        passed: impl Fn(&Response<()>) -> Option<super::passing::Passed>,
+        limits: Limits,
+        passed: impl Fn(&Response<()>) -> Option<Passed>,
     ) -> Result<Self, Failure> {
         let (head, mut body) = response.into_parts();
         let announced = hyper::body::Body::size_hint(&body).exact().unwrap_or_default();
+        let announced = usize::try_from(announced).unwrap_or(usize::MAX).min(ANSWER_BYTES_MAX);
+        let headers = kept_headers(&head.headers);
         let mut first: Option<Bytes> = None;
         let mut all = BytesMut::new();
         let mut large: Option<Large> = None;
-        let headers = kept_headers(&head.headers);
-        let mut shown = Response::new(());
-        *shown.status_mut() = head.status;
-        *shown.headers_mut() = headers.clone();
-        while let Some(frame) = body.frame().await {
+        loop {
+            let frame = tokio::time::timeout(limits.left(large.is_some()), body.frame()).await;
+            let frame = frame.map_err(|_| Failure::Unknown("its answer did not end in time".to_owned()))?;
+            let Some(frame) = frame else { break };
             let frame = frame.map_err(|_| Failure::Unknown("its answer was cut short".to_owned()))?;
             let Ok(data) = frame.into_data() else { continue };
             if let Some(large) = &mut large {
@@ -59,6 +80,9 @@ impl Whole {
             }
             let so_far = first.as_ref().map_or(all.len(), Bytes::len) + data.len();
             if so_far > ANSWER_BYTES_MAX {
+                let mut shown = Response::new(());
+                *shown.status_mut() = head.status;
+                *shown.headers_mut() = headers.clone();
                 let mut begun = Large { bytes: 0, hasher: blake3::Hasher::new(), passed: passed(&shown) };
                 begun.take(first.take().unwrap_or_else(|| all.split().freeze())).await?;
                 begun.take(data).await?;
@@ -69,12 +93,7 @@ impl Whole {
             match (first.take(), all.is_empty()) {
                 (None, true) => first = Some(data),
                 (before, _) => {
-                    all.reserve(
-                        usize::try_from(announced)
-                            .unwrap_or_default()
-                            .min(ANSWER_BYTES_MAX)
-                            .saturating_sub(all.len()),
-                    );
+                    all.reserve(announced.saturating_sub(all.len()));
                     all.extend_from_slice(&before.unwrap_or_default());
                     all.extend_from_slice(&data);
                 }
@@ -82,7 +101,7 @@ impl Whole {
         }
         lent.give_back();
         let body = match large {
-            Some(large) => large.end().await,
+            Some(large) => large.end(),
             None => Body::Kept(first.unwrap_or_else(|| all.freeze())),
         };
         Ok(Self { status: head.status, headers, body })
@@ -162,7 +181,7 @@ impl Whole {
 struct Large {
     bytes: u64,
     hasher: blake3::Hasher,
-    passed: Option<super::passing::Passed>,
+    passed: Option<Passed>,
 }
 
 impl Large {
@@ -178,9 +197,9 @@ impl Large {
         Ok(())
     }
 
-    async fn end(mut self) -> Body {
-        if let Some(passed) = &mut self.passed {
-            passed.end().await;
+    fn end(self) -> Body {
+        if let Some(passed) = self.passed {
+            passed.end();
         }
         Body::NotKept { bytes: self.bytes, digest: self.hasher.finalize().into() }
     }

@@ -24,6 +24,9 @@ const SCOPE: &str = "twicesafe/callback";
 const KIND: &str = "callback";
 /// How long a try may take.
 const POST_TIME_MAX: Duration = Duration::from_secs(15);
+/// How often is looked for answers that can be posted, and how many are posted at a time.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+const POSTS_MAX: usize = 8;
 /// Longest address.
 const ADDRESS_BYTES_MAX: usize = 2000;
 
@@ -62,22 +65,42 @@ pub(super) async fn promise(arrival: &Arrival<'_>, ended: &Ended, sending: &Send
     Ok(arrival.shared.ledger.store().put_note(KIND, &name, Some(address)).await?)
 }
 
-/// Posts what can be posted now.
-pub(super) async fn keep_promises(shared: &Arc<Shared>) -> Result<(), Error> {
-    let store = shared.ledger.store();
-    for (name, address) in store.notes(KIND).await? {
-        let parsed = name
-            .split_once(':')
-            .and_then(|(id, generation)| Some((id.parse().ok()?, generation.parse().ok()?)));
-        let Some((id, generation)) = parsed else { continue };
-        let Some(stored) = store.find_id(IntentId::new(id)).await? else {
-            store.put_note(KIND, &name, None).await?;
-            continue;
-        };
-        let is_over = stored.record.generation > generation || stored.record.status.is_settled();
-        if is_over && posted(shared, &name, &address, &stored).await {
-            store.put_note(KIND, &name, None).await?;
+/// Posts what can be posted, until the server stops.
+pub(crate) async fn keep_promises(shared: Arc<Shared>) {
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        if let Err(error) = look(&shared).await {
+            tracing::warn!(code = %error.code(), "answers that come later could not be looked after: {error}");
         }
+    }
+}
+
+async fn look(shared: &Arc<Shared>) -> Result<(), Error> {
+    let promises = shared.ledger.store().notes(KIND).await?;
+    let keeping = promises.into_iter().map(|(name, address)| kept(shared, name, address));
+    futures_util::StreamExt::for_each(
+        futures_util::StreamExt::buffer_unordered(futures_util::stream::iter(keeping), POSTS_MAX),
+        |kept: Result<(), Error>| async move {
+            if let Err(error) = kept {
+                tracing::warn!(code = %error.code(), "an answer that comes later could not be posted: {error}");
+            }
+        },
+    )
+    .await;
+    Ok(())
+}
+
+async fn kept(shared: &Arc<Shared>, name: String, address: String) -> Result<(), Error> {
+    let store = shared.ledger.store();
+    let parsed =
+        name.split_once(':').and_then(|(id, generation)| Some((id.parse().ok()?, generation.parse().ok()?)));
+    let Some((id, generation)) = parsed else { return Ok(()) };
+    let Some(stored) = store.find_id(IntentId::new(id)).await? else {
+        return Ok(store.put_note(KIND, &name, None).await?);
+    };
+    let is_over = stored.record.generation > generation || stored.record.status.is_settled();
+    if is_over && posted(shared, &name, &address, &stored).await {
+        store.put_note(KIND, &name, None).await?;
     }
     Ok(())
 }

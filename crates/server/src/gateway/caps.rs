@@ -1,12 +1,12 @@
 //! Caps: what may be done in a day without asking a person. What goes beyond waits for one.
 //!
-//! A cap is a brake, not a transaction: servers that count at the same moment may each let one through. It is counted from
+//! A cap is a brake, not a transaction: servers that count at the same moment may each let something through. It is counted from
 //! the ledger, so a restart forgets nothing.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-use twicesafe_ledger::{Cursor, Filter, Status, Timestamp};
+use twicesafe_ledger::{Cursor, Filter, Name, Status, Timestamp};
 
 use super::Arrival;
 use super::expression::{Expression, Sight};
@@ -15,6 +15,8 @@ use super::sending::Sending;
 use crate::http::Problem;
 
 const DAY_MS: i64 = 24 * 3600 * 1000;
+/// What is remembered of what was let through and is not in the ledger yet.
+const LET_THROUGH_MAX: usize = 100_000;
 /// Intents on a page.
 const PAGE: usize = 500;
 
@@ -30,65 +32,88 @@ struct Today {
     sums: HashMap<String, f64>,
     /// Up to this number all are counted.
     newest: i64,
+    /// What was let through here and is not in the ledger yet, by key.
+    let_through: HashMap<String, Amounts>,
 }
+
+/// The amounts of one request, by expression.
+type Amounts = HashMap<String, f64>;
 
 /// Whether a write goes beyond what may be done today under its scope.
 pub(super) async fn are_reached(
     arrival: &Arrival<'_>,
-    scope: &str,
+    name: &Name,
     sight: &Sight<'_>,
 ) -> Result<bool, Problem> {
     let limits = &arrival.route.caps;
     if limits.is_empty() {
         return Ok(false);
     }
-    let today = counted(arrival, scope).await?;
-    for limit in limits {
-        let is_reached = match limit {
-            Limit::Count(most) => today.count >= *most,
-            Limit::Sum(expression, most) => {
-                let own =
-                    amount(expression, sight).map_err(|why| super::guarded::not_worked_out("caps", &why))?;
-                today.sums.get(expression.text()).copied().unwrap_or_default() + own > *most
-            }
-        };
-        if is_reached {
-            return Ok(true);
-        }
+    let own = amounts(limits, sight).map_err(|why| super::guarded::not_worked_out("caps", &why))?;
+    let day = counted(arrival, name.scope.as_str()).await?;
+    let mut counts = arrival.shared.caps.lock();
+    let today = counts.entry(name.scope.as_str().to_owned()).or_default();
+    if today.day != day {
+        *today = Today { day, ..Today::default() };
     }
-    Ok(false)
+    let others = || today.let_through.iter().filter(|(key, _)| key.as_str() != name.key.as_str());
+    let is_reached = limits.iter().any(|limit| match limit {
+        Limit::Count(most) => today.count + others().count() as u64 >= *most,
+        Limit::Sum(expression, most) => {
+            let of = |amounts: &Amounts| amounts.get(expression.text()).copied().unwrap_or_default();
+            let known = today.sums.get(expression.text()).copied().unwrap_or_default();
+            known + others().map(|(_, amounts)| of(amounts)).sum::<f64>() + of(&own) > *most
+        }
+    });
+    if !is_reached && today.let_through.len() < LET_THROUGH_MAX {
+        today.let_through.insert(name.key.as_str().to_owned(), own);
+    }
+    Ok(is_reached)
 }
 
+fn amounts(limits: &[Limit], sight: &Sight<'_>) -> Result<Amounts, String> {
+    let mut all = Amounts::new();
+    for limit in limits {
+        if let Limit::Sum(expression, _) = limit {
+            all.insert(expression.text().to_owned(), amount(expression, sight)?);
+        }
+    }
+    Ok(all)
+}
+
+/// A number that is not negative: nobody makes room for others by taking something back.
 fn amount(expression: &Expression, sight: &Sight<'_>) -> Result<f64, String> {
     let value = expression.value(sight)?;
     let number = value.as_f64().or_else(|| value.as_str()?.parse().ok());
     number
-        .filter(|number| number.is_finite())
-        .ok_or_else(|| format!("`{}` is not a number", expression.text()))
+        .filter(|number| number.is_finite() && *number >= 0.0)
+        .ok_or_else(|| format!("`{}` is not a number, or is negative", expression.text()))
 }
 
-/// Counts what was done today, going on from where it was counted last.
-async fn counted(arrival: &Arrival<'_>, scope: &str) -> Result<Today, Problem> {
+/// Counts what was done today, going on from where it was counted last. Says which day it is.
+async fn counted(arrival: &Arrival<'_>, scope: &str) -> Result<i64, Problem> {
     let store = arrival.shared.ledger.store();
     let day = store.now().await?.as_millis().div_euclid(DAY_MS);
-    let known = arrival.shared.caps.lock().get(scope).filter(|today| today.day == day).cloned();
-    let mut today = known.unwrap_or(Today { day, ..Today::default() });
+    let known =
+        arrival.shared.caps.lock().get(scope).filter(|today| today.day == day).map(|today| today.newest);
+    let counted_before = known.unwrap_or_default();
     let since = Timestamp::from_millis(day * DAY_MS);
-    let counted_before = today.newest;
     let filter = Filter { scope: Some(scope.to_owned()), created_from: Some(since), ..Filter::default() };
-    let mut after: Option<Cursor> = None;
+    let (mut after, mut news): (Option<Cursor>, Vec<(i64, Name, Option<Amounts>)>) = (None, Vec::new());
     'pages: loop {
         let page = store.list(&filter, after, PAGE).await?;
         for stored in &page.intents {
             if stored.id.number() <= counted_before {
                 break 'pages;
             }
-            today.newest = today.newest.max(stored.id.number());
             // What a person was asked about is not done without asking.
             let counts = stored.record.approval.is_none() && stored.record.status != Status::Superseded;
-            if let Some(intent) = stored.record.name.as_ref().filter(|_| counts) {
-                today.count += 1;
-                add_amounts(arrival, intent, &mut today).await?;
+            if let Some(name) = stored.record.name.as_ref() {
+                let amounts = match counts {
+                    true => Some(amounts_on_record(arrival, name).await?),
+                    false => None,
+                };
+                news.push((stored.id.number(), name.clone(), amounts));
             }
         }
         after = page.next;
@@ -96,38 +121,47 @@ async fn counted(arrival: &Arrival<'_>, scope: &str) -> Result<Today, Problem> {
             break;
         }
     }
-    arrival.shared.caps.lock().insert(scope.to_owned(), today.clone());
-    Ok(today)
+    let mut all = arrival.shared.caps.lock();
+    let today = all.entry(scope.to_owned()).or_default();
+    if today.day != day {
+        *today = Today { day, ..Today::default() };
+    }
+    let newest_before = today.newest;
+    for (number, name, amounts) in news {
+        // Somebody else may have counted meanwhile.
+        if number <= newest_before {
+            continue;
+        }
+        today.newest = today.newest.max(number);
+        today.let_through.remove(name.key.as_str());
+        if let Some(amounts) = amounts {
+            today.count += 1;
+            amounts.into_iter().for_each(|(text, amount)| *today.sums.entry(text).or_default() += amount);
+        }
+    }
+    Ok(day)
 }
 
-async fn add_amounts(
-    arrival: &Arrival<'_>,
-    intent: &twicesafe_ledger::Name,
-    today: &mut Today,
-) -> Result<(), Problem> {
-    let sums: Vec<&Expression> = arrival
-        .route
-        .caps
-        .iter()
-        .filter_map(|limit| match limit {
-            Limit::Sum(expression, _) => Some(expression),
+/// The amounts of a request on record. What cannot be worked out any more counts as more than any cap.
+async fn amounts_on_record(arrival: &Arrival<'_>, name: &Name) -> Result<Amounts, Problem> {
+    let limits = &arrival.route.caps;
+    if !limits.iter().any(|limit| matches!(limit, Limit::Sum(..))) {
+        return Ok(Amounts::new());
+    }
+    let dossier = arrival.shared.ledger.store().dossier(name).await?;
+    let worked_out = dossier.and_then(|dossier| Sending::from_kept(&dossier.request?)).and_then(|sending| {
+        let (_, parameters) = arrival.destination.route(&sending.method, &sending.path);
+        let view = sending.view(&parameters);
+        amounts(limits, &Sight { request: Some(&view), ..Sight::default() }).ok()
+    });
+    let unknown = || {
+        let of = |limit: &Limit| match limit {
+            Limit::Sum(expression, _) => Some((expression.text().to_owned(), f64::INFINITY)),
             Limit::Count(_) => None,
-        })
-        .collect();
-    if sums.is_empty() {
-        return Ok(());
-    }
-    let dossier = arrival.shared.ledger.store().dossier(intent).await?;
-    let Some(sending) = dossier.and_then(|dossier| Sending::from_kept(&dossier.request?)) else {
-        return Ok(());
+        };
+        limits.iter().filter_map(of).collect()
     };
-    let view = sending.view(&[]);
-    let sight = Sight { request: Some(&view), ..Sight::default() };
-    for expression in sums {
-        *today.sums.entry(expression.text().to_owned()).or_default() +=
-            amount(expression, &sight).unwrap_or_default();
-    }
-    Ok(())
+    Ok(worked_out.unwrap_or_else(unknown))
 }
 
 impl Counts {

@@ -1,18 +1,17 @@
 //! What the server sends by itself: what a person said yes to, what is due again, what nobody knows of and can be looked up
 //! (S31). The request is the one on record, the credentials are the destination's own.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio::sync::broadcast::error::RecvError;
-use twicesafe_ledger::{Error, Intent, IntentId, Status, Stored};
+use twicesafe_ledger::{Error, Intent, IntentId, Ledger, Status, Stored, Timestamp};
 
 use super::act::Errand;
-use super::callback;
-use super::plan::Destination;
+use super::plan::{Destination, Route};
 use super::sending::Sending;
 use crate::server::Shared;
 
@@ -29,11 +28,23 @@ pub(crate) struct Due {
     shared: Arc<Shared>,
     under_way: Mutex<HashSet<IntentId>>,
     flights: Arc<Semaphore>,
+    /// Where the next look goes on, by status: what the server cannot carry on must not hide what it can.
+    cursors: Mutex<HashMap<&'static str, Option<(Timestamp, IntentId)>>>,
+}
+
+/// An intent that is being carried on.
+struct UnderWay(Arc<Due>, IntentId);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.lock().remove(&self.1);
+    }
 }
 
 impl Due {
     pub(crate) fn new(shared: Arc<Shared>) -> Arc<Self> {
-        Arc::new(Self { shared, under_way: Mutex::default(), flights: Arc::new(Semaphore::new(FLIGHTS_MAX)) })
+        let flights = Arc::new(Semaphore::new(FLIGHTS_MAX));
+        Arc::new(Self { shared, under_way: Mutex::default(), flights, cursors: Mutex::default() })
     }
 
     /// Goes on until the server stops.
@@ -62,25 +73,30 @@ impl Due {
 
     async fn look(self: &Arc<Self>) -> Result<(), Error> {
         let shared = &self.shared;
-        shared.pauses.refresh(&shared.ledger).await?;
         shared.destinations().iter().for_each(|destination| destination.upstream.tidy());
         if shared.destinations().is_empty() {
             return Ok(());
         }
         for status in [Status::Ready, Status::Retryable, Status::Pending] {
-            let mut after = None;
+            let mut after = self.cursor(status);
             for _ in 0..LOOKED_AT_MAX / PAGE {
                 let due = shared.ledger.store().due(status, after, PAGE).await?;
-                after = due.last().copied();
                 for (_, id) in &due {
                     self.consider(*id).await?;
                 }
-                if due.len() < PAGE {
+                // At the end it begins anew.
+                after = due.last().copied().filter(|_| due.len() == PAGE);
+                if after.is_none() {
                     break;
                 }
             }
+            self.cursors.lock().unwrap_or_else(PoisonError::into_inner).insert(status.as_str(), after);
         }
-        callback::keep_promises(shared).await
+        Ok(())
+    }
+
+    fn cursor(&self, status: Status) -> Option<(Timestamp, IntentId)> {
+        self.cursors.lock().unwrap_or_else(PoisonError::into_inner).get(status.as_str()).copied().flatten()
     }
 
     /// Carries an intent on, if it is one of the gateway's and the server can.
@@ -98,7 +114,7 @@ impl Due {
         }
         let Some(dossier) = shared.ledger.store().dossier(&name).await? else { return Ok(()) };
         let sending = dossier.request.as_ref().and_then(Sending::from_kept);
-        let Some(errand) = errand(destination, &stored, sending) else { return Ok(()) };
+        let Some(errand) = errand(&shared.ledger, destination, &stored, sending) else { return Ok(()) };
         let Ok(place) = self.flights.clone().try_acquire_owned() else { return Ok(()) };
         let Some(mut intent) = Intent::on_record(&stored) else { return Ok(()) };
         if let Some(kept) = dossier.request {
@@ -107,8 +123,10 @@ impl Due {
         let asking = errand.clone();
         let intent = intent.lookup(move |attempt| asking.clone().look_up(attempt));
         self.lock().insert(id);
+        let under_way = UnderWay(self.clone(), id);
         let this = self.clone();
         tokio::spawn(async move {
+            let _under_way = under_way;
             // Once: when it is due again it is found again.
             let ended = this
                 .shared
@@ -117,7 +135,6 @@ impl Due {
             if let Err(error @ Error::Store(_)) = ended.await.result {
                 tracing::warn!(code = %error.code(), intent = %id, "what is due could not be carried on: {error}");
             }
-            this.lock().remove(&id);
             drop(place);
         });
         Ok(())
@@ -130,7 +147,12 @@ impl Due {
 
 /// What is needed to carry an intent on. Without its request it can only be looked up, and only where the server knows how to
 /// identify itself.
-fn errand(destination: &Arc<Destination>, stored: &Stored, sending: Option<Sending>) -> Option<Errand> {
+fn errand(
+    ledger: &Ledger,
+    destination: &Arc<Destination>,
+    stored: &Stored,
+    sending: Option<Sending>,
+) -> Option<Errand> {
     let action = stored.record.name.as_ref()?.scope.as_str().rsplit('/').next()?.to_owned();
     match sending {
         Some(sending) => {
@@ -141,7 +163,7 @@ fn errand(destination: &Arc<Destination>, stored: &Stored, sending: Option<Sendi
                 _ => by_path.clone(),
             };
             let view = sending.view(&parameters);
-            Some(Errand::new(destination.clone(), route, sending, view))
+            Some(carried(ledger, destination, route, sending, view))
         }
         None => {
             let is_looked_up = stored.record.status == Status::Pending && destination.sends_by_itself();
@@ -154,7 +176,25 @@ fn errand(destination: &Arc<Destination>, stored: &Stored, sending: Option<Sendi
                 body: Default::default(),
                 callback: None,
             };
-            Some(Errand::new(destination.clone(), route.clone(), nothing, Value::Null))
+            Some(carried(ledger, destination, route.clone(), nothing, Value::Null))
         }
+    }
+}
+
+/// Nobody waits for it.
+fn carried(
+    ledger: &Ledger,
+    destination: &Arc<Destination>,
+    route: Arc<Route>,
+    sending: Sending,
+    view: Value,
+) -> Errand {
+    Errand {
+        ledger: ledger.clone(),
+        destination: destination.clone(),
+        route,
+        sending: Arc::new(sending),
+        view: Arc::new(view),
+        caller: None,
     }
 }

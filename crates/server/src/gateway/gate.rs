@@ -54,19 +54,20 @@ impl Gate {
     }
 
     /// Waits in line, not for ever.
-    pub(crate) async fn enter(&self) -> Result<OwnedSemaphorePermit, Shut> {
-        self.check_circuit()?;
+    pub(crate) async fn enter(&self) -> Result<Pass<'_>, Shut> {
+        let mut pass = Pass { gate: self, is_probe: self.check_circuit()?, _place: None };
         let crowded =
             Shut { why: "too much is under way to this destination", retry_after: Duration::from_secs(1) };
         let entering = tokio::time::timeout(IN_LINE_TIME_MAX, self.places.clone().acquire_owned());
         let Ok(Ok(place)) = entering.await else { return Err(crowded) };
+        pass._place = Some(place);
         if let Some(wait) = self.turn() {
             if wait > IN_LINE_TIME_MAX {
                 return Err(Shut { retry_after: wait, ..crowded });
             }
             tokio::time::sleep(wait).await;
         }
-        Ok(place)
+        Ok(pass)
     }
 
     /// How long to wait for one's turn, where there are only so many a second.
@@ -87,23 +88,23 @@ impl Gate {
         self.circuit.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn check_circuit(&self) -> Result<(), Shut> {
+    /// Says whether this is the one that sees whether the destination is back.
+    fn check_circuit(&self) -> Result<bool, Shut> {
         let mut state = self.state();
-        let Some(until) = state.open_until else { return Ok(()) };
+        let Some(until) = state.open_until else { return Ok(false) };
         let left = until.saturating_duration_since(Instant::now());
         let why = "the destination failed too often and is left alone for a while";
         match (left.is_zero(), state.is_trying) {
             (true, false) => {
                 state.is_trying = true;
-                Ok(())
+                Ok(true)
             }
             (true, true) => Err(Shut { why, retry_after: Duration::from_secs(1) }),
             (false, _) => Err(Shut { why, retry_after: left }),
         }
     }
 
-    /// Notes how an exchange went.
-    pub(crate) fn went(&self, well: bool) {
+    fn went(&self, well: bool) {
         let mut state = self.state();
         state.is_trying = false;
         if well {
@@ -117,6 +118,29 @@ impl Gate {
     }
 }
 
+/// Leave to send something now.
+pub(crate) struct Pass<'a> {
+    gate: &'a Gate,
+    is_probe: bool,
+    _place: Option<OwnedSemaphorePermit>,
+}
+
+impl Pass<'_> {
+    /// Notes how the exchange went. What never came to an exchange says nothing about the destination.
+    pub(crate) fn went(mut self, well: bool) {
+        self.gate.went(well);
+        self.is_probe = false;
+    }
+}
+
+impl Drop for Pass<'_> {
+    fn drop(&mut self) {
+        if self.is_probe {
+            self.gate.state().is_trying = false;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -126,14 +150,16 @@ mod tests {
     async fn a_destination_that_fails_is_left_alone_and_then_tried_by_one() {
         let circuit = Circuit { failures: Some(2), pause: Some(Span(Duration::from_millis(50))) };
         let gate = Gate::new(&Limits::default(), &circuit);
-        gate.went(false);
-        assert!(gate.enter().await.is_ok());
-        gate.went(false);
+        gate.enter().await.ok().expect("it is open").went(false);
+        gate.enter().await.ok().expect("it is open").went(false);
         assert!(gate.enter().await.is_err());
         tokio::time::sleep(Duration::from_millis(60)).await;
-        assert!(gate.enter().await.is_ok(), "one may see whether it is back");
+        let probe = gate.enter().await.ok();
+        assert!(probe.is_some(), "one may see whether it is back");
         assert!(gate.enter().await.is_err(), "and only one");
-        gate.went(true);
+        drop(probe);
+        let probe = gate.enter().await.ok().expect("one that came to nothing makes room for another");
+        probe.went(true);
         assert!(gate.enter().await.is_ok());
     }
 

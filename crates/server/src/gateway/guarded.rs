@@ -1,12 +1,12 @@
 //! A guarded write: from the request to an intent, and from what came of it to an answer.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::Value;
 use twicesafe_ledger::{Code, Intent, Key, KeyPart, Name};
 
-use super::act::Errand;
+use super::act::{Caller, Errand};
 use super::expression::{Expression, Named, Sight};
 use super::passing::Handover;
 use super::plan::{Asked, Route, Word};
@@ -28,17 +28,30 @@ pub(super) async fn answer(arrival: Arrival<'_>, request: &mut Request) -> Resul
     let header_key = request.headers.get("idempotency-key").cloned();
     let (work, step) = (own(request, "twicesafe-work"), own(request, "twicesafe-step"));
     let sending = arrival.sending(request, callback);
-    let view = sending.view(&arrival.parameters);
-    let sight = Sight { request: Some(&view), ..Sight::default() };
-    let wish = Wish { arrival: &arrival, sending: &sending, sight, work, step, is_rehearsal };
+    if sending.is_ambiguous() {
+        return Err(Problem::bad_request(
+            "the body has the same name twice in one object, and nobody knows which of them counts",
+            "Send every name once.",
+        ));
+    }
+    let view = Arc::new(sending.view(&arrival.parameters));
+    let sending = Arc::new(sending);
+    let wish = Wish { arrival: &arrival, sending: &sending, view: &view, work, step, is_rehearsal };
     let mut intent = wish.intent(header_key.as_ref()).await?;
     if arrival.route.on_hold == Some(OnHold::Wait) {
         intent = intent.wait_for_people();
     }
     let ledger = arrival.shared.ledger.acting_as(&arrival.principal.actor);
-    let mut errand = Errand::new(arrival.destination.clone(), arrival.route.clone(), sending, view);
     let (handover, mut handed) = Handover::new();
-    errand.handover = handover;
+    let caller = Arc::new(Caller { handover, aside: Mutex::default(), _room: request.taken.take() });
+    let errand = Errand {
+        ledger: ledger.clone(),
+        destination: arrival.destination.clone(),
+        route: arrival.route.clone(),
+        sending,
+        view,
+        caller: Some(caller.clone()),
+    };
     if arrival.route.lookup.is_some() {
         let asking = errand.clone();
         intent = intent.lookup(move |attempt| asking.clone().look_up(attempt));
@@ -58,16 +71,13 @@ pub(super) async fn answer(arrival: Arrival<'_>, request: &mut Request) -> Resul
     let ended = tokio::select! {
         ended = carrying => ended,
         // Too large to keep: the caller who is there gets it as it arrives. It is settled when it has ended (S20).
-        Ok((head, body)) = &mut handed => {
-            let (status, headers) = (head.status(), head.headers().clone());
-            return Ok(Response { status, headers, body });
-        }
+        Ok(response) = &mut handed => return Ok(response),
     };
-    let held = matches!(ended.result, Err(twicesafe_ledger::Error::Held { .. }));
-    if held {
+    if matches!(ended.result, Err(twicesafe_ledger::Error::Held { .. })) {
         callback::promise(&arrival, &ended, &errand.sending).await?;
     }
-    told::answer(&arrival.route, &errand, ended, is_rehearsal)
+    let aside = caller.aside.lock().unwrap_or_else(PoisonError::into_inner).take();
+    told::answer(&arrival.route, aside, errand.sending.callback.is_some(), ended, is_rehearsal)
 }
 
 fn own(request: &Request, name: &str) -> Option<String> {
@@ -77,18 +87,26 @@ fn own(request: &Request, name: &str) -> Option<String> {
 /// What an intent would be called.
 pub(super) fn named(
     arrival: &Arrival<'_>,
-    sending: &Sending,
-    sight: Sight<'_>,
+    sending: &Arc<Sending>,
+    view: &Arc<Value>,
     header: Option<&hyper::header::HeaderValue>,
 ) -> Result<Name, Problem> {
-    Wish { arrival, sending, sight, work: None, step: None, is_rehearsal: false }.name(header)
+    Wish { arrival, sending, view, work: None, step: None, is_rehearsal: false }.name(header)
+}
+
+/// The scope a read would be in if it were a write: what a token that is confined to scopes must reach.
+pub(super) fn scope_of_read(arrival: &Arrival<'_>, sending: &Sending) -> String {
+    let (view, sending) = (Arc::new(sending.view(&arrival.parameters)), Arc::new(sending.clone()));
+    let wish = Wish { arrival, sending: &sending, view: &view, work: None, step: None, is_rehearsal: false };
+    let account = arrival.route.account.as_ref().and_then(|account| wish.word(account).ok());
+    wish.scope(account)
 }
 
 /// What a caller wants, before it is an intent.
 struct Wish<'a> {
     arrival: &'a Arrival<'a>,
-    sending: &'a Sending,
-    sight: Sight<'a>,
+    sending: &'a Arc<Sending>,
+    view: &'a Arc<Value>,
     work: Option<String>,
     step: Option<String>,
     is_rehearsal: bool,
@@ -103,10 +121,11 @@ impl Wish<'_> {
         if self.is_rehearsal {
             policy.retention = policy.retention.min(REHEARSAL_RETENTION);
         }
-        if self.must_be_asked(name.scope.as_str()).await? {
+        if self.must_be_asked(&name).await? {
             policy.approval = Some(route.approval.clone());
         }
-        let is_held = policy.approval.is_some();
+        // What is counted must be on record, and so must what a person is asked about.
+        let is_held = policy.approval.is_some() || !route.caps.is_empty();
         let mut intent = Intent::named(name).policy(policy);
         intent = self.with_fingerprint(intent);
         let may_be_sent_later = destination.sends_by_itself() || !self.sending.has_credentials();
@@ -135,9 +154,12 @@ impl Wish<'_> {
         Ok(intent)
     }
 
+    fn sight(&self) -> Sight<'_> {
+        Sight { request: Some(self.view), ..Sight::default() }
+    }
+
     fn with_fingerprint(&self, intent: Intent) -> Intent {
-        let sending = Arc::new(self.sending.clone());
-        let view: Arc<Value> = Arc::new(self.sight.request.cloned().unwrap_or_default());
+        let (sending, view) = (self.sending.clone(), self.view.clone());
         intent.fingerprint(self.arrival.route.recipe.clone(), move |recipe| {
             fingerprint::made(recipe, &sending, &view)
         })
@@ -145,16 +167,12 @@ impl Wish<'_> {
 
     /// Scope and key (S2, S3).
     fn name(&self, header: Option<&hyper::header::HeaderValue>) -> Result<Name, Problem> {
-        let Arrival { principal, destination, route, .. } = self.arrival;
-        let mut scope = principal.tenant().to_owned();
+        let route = &self.arrival.route;
         let account = match self.is_rehearsal {
             true => Some("rehearsal".to_owned()),
             false => route.account.as_ref().map(|account| self.word(account)).transpose()?,
         };
-        for part in account.iter().map(String::as_str).chain([destination.name.as_str(), &self.action()]) {
-            scope.push('/');
-            scope.push_str(part);
-        }
+        let scope = self.scope(account);
         let mut key = match &route.key {
             Some(expressions) => self.key(expressions)?,
             None => match header {
@@ -176,9 +194,19 @@ impl Wish<'_> {
         Ok(Name { scope: twicesafe_ledger::Scope::new(&scope)?, key })
     }
 
+    fn scope(&self, account: Option<String>) -> String {
+        let mut scope = self.arrival.principal.tenant().to_owned();
+        let account = account.as_deref();
+        for part in account.into_iter().chain([self.arrival.destination.name.as_str(), &self.action()]) {
+            scope.push('/');
+            scope.push_str(part);
+        }
+        scope
+    }
+
     fn key(&self, expressions: &[Expression]) -> Result<Key, Problem> {
         let value = |expression: &Expression| {
-            expression.name(&self.sight).map_err(|why| {
+            expression.name(&self.sight()).map_err(|why| {
                 let hint = "The route names the field that identifies the intent; send it, the same on every repetition.";
                 Problem::new(Code::KeyMissing, format!("the request has no key: {why}"), hint)
             })
@@ -205,23 +233,25 @@ impl Wish<'_> {
         }
     }
 
-    async fn must_be_asked(&self, scope: &str) -> Result<bool, Problem> {
+    async fn must_be_asked(&self, name: &Name) -> Result<bool, Problem> {
         let route = &self.arrival.route;
         let asked = match &route.approve {
             None => false,
             Some(Asked::Always) => true,
             Some(Asked::If(expression)) => {
-                expression.holds(&self.sight).map_err(|why| not_worked_out("approve", &why))?
+                expression.holds(&self.sight()).map_err(|why| not_worked_out("approve", &why))?
             }
         };
-        Ok(asked || caps::are_reached(self.arrival, scope, &self.sight).await?)
+        // A rehearsal is not counted: where things are, somebody is asked about it.
+        let is_uncounted = self.is_rehearsal && !route.caps.is_empty();
+        Ok(asked || is_uncounted || caps::are_reached(self.arrival, name, &self.sight()).await?)
     }
 
     fn word(&self, word: &Word) -> Result<String, Problem> {
         match word {
             Word::Fixed(text) => Ok(text.clone()),
             Word::Given(expression) => {
-                Ok(expression.name(&self.sight).map_err(|why| not_worked_out("name", &why))?.to_string())
+                Ok(expression.name(&self.sight()).map_err(|why| not_worked_out("name", &why))?.to_string())
             }
         }
     }
@@ -234,7 +264,7 @@ impl Wish<'_> {
     }
 
     fn integer(&self, expression: &Expression) -> Result<i64, Problem> {
-        let value = expression.name(&self.sight).map_err(|why| not_worked_out("version", &why))?;
+        let value = expression.name(&self.sight()).map_err(|why| not_worked_out("version", &why))?;
         match value {
             Named::Integer(number) => Ok(number),
             Named::Text(text) => version_of(&text).ok_or_else(|| {

@@ -12,6 +12,7 @@ mod expression;
 mod fingerprint;
 mod gate;
 mod guarded;
+mod lookup;
 mod observe;
 mod outcome;
 mod passing;
@@ -30,6 +31,8 @@ pub(crate) mod upstream;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use hyper::Method;
+use hyper::header::HeaderValue;
 use twicesafe_ledger::{Code, Name};
 
 use crate::access::{Principal, Right};
@@ -40,10 +43,11 @@ use crate::server::Shared;
 use plan::{Destination, Route, Wrong};
 use sending::Sending;
 
+pub(crate) use callback::keep_promises;
 pub(crate) use caps::Counts;
 pub(crate) use due::Due;
-pub(crate) use pause::Pauses;
 pub use pause::{Pausable, pause, paused, resume};
+pub(crate) use pause::{Pauses, keep_pauses};
 pub use report::{Observed, observed};
 pub use spec::{Spec, specs};
 
@@ -84,7 +88,7 @@ impl Destinations {
 
     /// The destination and the route an intent belongs to, by its scope: destination and action are its last two parts (S3).
     pub(crate) fn of_scope(&self, scope: &str) -> Option<(&Arc<Destination>, Option<&Arc<Route>>)> {
-        if scope.split('/').nth(1) == Some(observe::OBSERVED) {
+        if is_observed(scope) {
             return None;
         }
         let mut parts = scope.rsplit('/');
@@ -99,23 +103,34 @@ impl Destinations {
         route.map_or(&destination.unrouted, |route| route).owner.as_deref()
     }
 
-    /// Every action there is, by destination: what keys live under.
-    pub(crate) fn actions(&self) -> BTreeMap<(String, String), Option<String>> {
+    /// Every action there is, by destination, with what its keys are made of: what keys live under.
+    pub(crate) fn actions(&self) -> BTreeMap<(String, String), String> {
         let mut all = BTreeMap::new();
         for destination in self.iter() {
             for route in destination.routes.iter().filter(|route| !route.is_read) {
                 if let Some(action) = &route.action {
-                    let account = match &route.account {
-                        Some(plan::Word::Fixed(account)) => Some(account.clone()),
-                        Some(plan::Word::Given(expression)) => Some(expression.text().to_owned()),
-                        None => None,
-                    };
-                    all.insert((destination.name.clone(), action.clone()), account);
+                    let identity =
+                        format!("{:?} {} {:?}", route.account, route.key_words(), route.native_key);
+                    all.insert((destination.name.clone(), action.clone()), identity);
                 }
             }
         }
         all
     }
+
+    /// What writes that had no route are called, where they have one now.
+    pub(crate) fn formerly_unrouted(&self) -> Vec<(String, String)> {
+        let named = |destination: &Arc<Destination>| {
+            let made = destination.routes.iter().filter_map(|route| route.pattern.as_ref()?.made_action());
+            made.map(|action| (destination.name.clone(), action)).collect::<Vec<_>>()
+        };
+        self.iter().flat_map(named).collect()
+    }
+}
+
+/// Whether a scope holds what was only watched.
+pub(crate) fn is_observed(scope: &str) -> bool {
+    scope.split('/').nth(1) == Some(observe::OBSERVED)
 }
 
 /// A request for a destination, with everything that is known about it before its body is read.
@@ -130,6 +145,25 @@ struct Arrival<'a> {
 
 /// Answers whatever comes to `/to/`.
 pub(crate) async fn answer(shared: &Arc<Shared>, request: &mut Request) -> Result<Response, Problem> {
+    let mut response = found(shared, request).await?;
+    // What a destination answers is data. Opened in a browser, it must not act in the name of this server.
+    for (name, value) in [("content-security-policy", "sandbox"), ("x-content-type-options", "nosniff")] {
+        response.headers.insert(name, HeaderValue::from_static(value));
+    }
+    Ok(response)
+}
+
+async fn found(shared: &Arc<Shared>, request: &mut Request) -> Result<Response, Problem> {
+    if request.method == Method::TRACE || request.method == Method::CONNECT {
+        return Err(crate::api::wrong_method("GET, HEAD, OPTIONS, POST, PUT, PATCH, DELETE"));
+    }
+    let overrides = ["x-http-method-override", "x-http-method", "x-method-override"];
+    if let Some(name) = overrides.iter().find(|name| request.headers.contains_key(**name)) {
+        return Err(Problem::bad_request(
+            format!("`{name}` would make another request of this one"),
+            "Use the method that is meant.",
+        ));
+    }
     let principal = shared.access.principal_by_own_header(request).await?;
     principal.demand(Right::Act)?;
     let rest = request.path().strip_prefix(PREFIX).unwrap_or_default();

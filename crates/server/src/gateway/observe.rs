@@ -2,20 +2,23 @@
 //! process for two weeks before anything is guarded. What the ledger cannot take is passed on all the same.
 
 use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Instant;
 
-use hyper::StatusCode;
+use hyper::HeaderMap;
 use serde_json::{Value, json};
 use twicesafe_ledger::{
-    Answer, Claimed, Code, Error, Fingerprint, Intent, Policy, Recipe, Recovery, Refusal,
+    Answer, Claimed, Code, Error, Fingerprint, Intent, Outcome, Policy, Recipe, Recovery, Refusal, Trouble,
 };
 
-use super::act::Errand;
-use super::answer::Whole;
-use super::expression::Sight;
+use super::act::{self, Caller, Errand};
+use super::answer::{Limits, Whole};
 use super::guarded::{self, made_action};
+use super::passing::Handover;
+use super::reads::passed_back;
 use super::sending::Sending;
 use super::upstream::{Care, Failure};
-use super::{Arrival, act, fingerprint, told};
+use super::{Arrival, fingerprint, told};
 use crate::http::{Problem, Request, Response};
 
 /// The part of scopes under which what is observed is recorded.
@@ -24,8 +27,11 @@ pub(super) const OBSERVED: &str = "observe";
 /// Passes a write on and records what guarding would have done.
 pub(super) async fn answer(arrival: Arrival<'_>, request: &mut Request) -> Result<Response, Problem> {
     let header_key = request.headers.get("idempotency-key").cloned();
-    let sending = arrival.sending(request, None);
-    let view = sending.view(&arrival.parameters);
+    let sending = Arc::new(arrival.sending(request, None));
+    let view = Arc::new(sending.view(&arrival.parameters));
+    if !arrival.principal.reaches_everything() {
+        arrival.principal.demand_scope(&guarded::scope_of_read(&arrival, &sending))?;
+    }
     let (intent, finding) = recorded(&arrival, &sending, &view, header_key.as_ref());
     if let Some(finding) = finding {
         record(&arrival, &sending, "refused", finding);
@@ -35,83 +41,91 @@ pub(super) async fn answer(arrival: Arrival<'_>, request: &mut Request) -> Resul
         Some(intent) => Some(ledger.claim(intent).await),
         None => None,
     };
-    let permit = match claimed {
-        Some(Ok(Claimed::Proceed(permit))) => Some(permit),
-        Some(Ok(Claimed::Replay(_))) => {
-            record(&arrival, &sending, "prevented", json!({ "why": "it was done before" }));
-            None
-        }
-        Some(Ok(Claimed::Wait { .. })) => {
-            record(
-                &arrival,
-                &sending,
-                "prevented",
-                json!({ "why": "the same was under way, or had just failed" }),
-            );
-            None
-        }
-        Some(Ok(Claimed::Refused(_))) => {
-            record(&arrival, &sending, "prevented", json!({ "why": "it had just been refused" }));
-            None
-        }
-        Some(Ok(Claimed::Review)) => {
-            record(&arrival, &sending, "prevented", json!({ "why": "nobody knew whether it had happened" }));
-            None
-        }
+    let prevented = |why: &str| Some(("prevented", json!({ "why": why })));
+    let (permit, finding) = match claimed {
+        Some(Ok(Claimed::Proceed(permit))) => (Some(permit), None),
+        Some(Ok(Claimed::Replay(_))) => (None, prevented("it was done before")),
+        Some(Ok(Claimed::Wait { .. })) => (None, prevented("the same was under way, or had just failed")),
+        Some(Ok(Claimed::Refused(_))) => (None, prevented("it had just been refused")),
+        Some(Ok(Claimed::Review)) => (None, prevented("nobody knew whether it had happened")),
         Some(Err(Error::Ledger(Refusal::Mismatch))) => {
-            record(
-                &arrival,
-                &sending,
-                "refused",
-                json!({ "why": "the key was used with another request", "code": "TS0010" }),
-            );
-            None
+            let finding = json!({ "why": "the key was used with another request", "code": "TS0010" });
+            (None, Some(("refused", finding)))
         }
-        Some(Ok(Claimed::Hold { .. }) | Err(_)) | None => None,
+        Some(Ok(Claimed::Hold { .. }) | Err(_)) | None => (None, None),
     };
-    let exchanged = exchange(&arrival, &sending).await;
-    let errand = Errand::new(arrival.destination.clone(), arrival.route.clone(), sending, view);
-    if let Some(permit) = permit {
-        let outcome = errand.observed(permit.attempt(), &exchanged).await;
-        let settled = match outcome {
-            twicesafe_ledger::Outcome::Answered(answer) => permit.settle(Ok(answer)).await,
-            other => permit.settle(Err(twicesafe_ledger::Trouble::from_outcome(other))).await,
-        };
-        if let Err(error) = settled {
-            tracing::debug!("what was observed could not be recorded: {error}");
-        }
+    if let Some((what, finding)) = finding {
+        record(&arrival, &sending, what, finding);
     }
-    match exchanged {
-        Ok(whole) => Ok(told::of_whole(whole)),
-        Err(Failure::NotSent(why) | Failure::Unknown(why)) => Err(Problem::new(
-            Code::DestinationAway,
-            format!("the destination gave no answer: {why}"),
-            "Nothing is guarded here yet: ask as you always did.",
-        )
-        .with_status(StatusCode::BAD_GATEWAY)),
+    let (handover, mut handed) = Handover::new();
+    let caller = Arc::new(Caller { handover, aside: Default::default(), _room: request.taken.take() });
+    let errand = Errand {
+        ledger,
+        destination: arrival.destination.clone(),
+        route: arrival.route.clone(),
+        sending,
+        view,
+        caller: Some(caller.clone()),
+    };
+    // In a task of its own: a caller that leaves does not undo what was sent (S13).
+    let mut exchanging = tokio::spawn(async move {
+        let exchanged = exchange(&errand, &caller).await;
+        if let Some(permit) = permit {
+            let whole = exchanged.as_ref().map(|(_, whole)| whole.clone()).map_err(Clone::clone);
+            let settled = match errand.observed(permit.attempt(), &whole).await {
+                Outcome::Answered(answer) => permit.settle(Ok(answer)).await,
+                other => permit.settle(Err(Trouble::from_outcome(other))).await,
+            };
+            if let Err(error) = settled {
+                tracing::debug!("what was observed could not be recorded: {error}");
+            }
+        }
+        exchanged
+    });
+    let exchanged = tokio::select! {
+        Ok(response) = &mut handed => return Ok(response),
+        exchanged = &mut exchanging => exchanged,
+    };
+    let lost = || Failure::Unknown("the exchange was given up".to_owned());
+    match exchanged.unwrap_or_else(|_| Err(lost())) {
+        Ok((headers, whole)) => Ok(Response { headers, ..told::of_whole(whole) }),
+        Err(Failure::NotSent(why) | Failure::Unknown(why)) => {
+            let hint = "Nothing is guarded here yet: ask as you always did.";
+            Err(Problem::new(Code::DestinationAway, format!("the destination gave no answer: {why}"), hint))
+        }
     }
 }
 
-async fn exchange(arrival: &Arrival<'_>, sending: &Sending) -> Result<Whole, Failure> {
+/// One exchange, with the answer's headers as they are.
+async fn exchange(errand: &Errand, caller: &Caller) -> Result<(HeaderMap, Whole), Failure> {
+    let mut sending = (*errand.sending).clone();
+    act::drop_credentials(&errand.destination, &mut sending.headers);
+    let started = Instant::now();
     let exchange = async {
-        let request = act::request(&arrival.destination, sending).await.map_err(Failure::NotSent)?;
-        let (response, lent) = arrival.destination.upstream.exchange(request, Care::Great, || Ok(())).await?;
-        Whole::read(response, lent, |_| None).await
+        let request = act::request(&errand.destination, &sending).await.map_err(Failure::NotSent)?;
+        errand.destination.upstream.exchange(request, Care::Great, || Ok(())).await
     };
-    let exchanged = tokio::time::timeout(arrival.route.timeout, exchange).await;
-    exchanged.unwrap_or_else(|_| Err(Failure::Unknown("it did not answer in time".to_owned())))
+    let exchanged = tokio::time::timeout(errand.route.timeout, exchange).await;
+    let late = || Err(Failure::Unknown("it did not answer in time".to_owned()));
+    let (response, lent) = exchanged.unwrap_or_else(|_| late())?;
+    let mut headers = passed_back(response.headers().clone());
+    let limits = Limits { started, whole: errand.route.timeout, large: errand.route.policy.act_max };
+    let begin = |head: &hyper::Response<()>| caller.handover.begin(head.status(), headers.clone());
+    let whole = Whole::read(response, lent, limits, begin).await?;
+    // It is written anew, whole.
+    headers.remove(hyper::header::CONTENT_LENGTH);
+    Ok((headers, whole))
 }
 
 /// The intent a guarded write would be, in a scope of its own; without a key, by what is asked for. And why it would be
 /// refused, if it would.
 fn recorded(
     arrival: &Arrival<'_>,
-    sending: &Sending,
-    view: &Value,
+    sending: &Arc<Sending>,
+    view: &Arc<Value>,
     header: Option<&hyper::header::HeaderValue>,
 ) -> (Option<Intent>, Option<Value>) {
-    let sight = Sight { request: Some(view), ..Sight::default() };
-    let named = guarded::named(arrival, sending, sight, header);
+    let named = guarded::named(arrival, sending, view, header);
     let print = fingerprint::made(&arrival.route.recipe, sending, view);
     let (key, finding) = match (&named, &print) {
         (Ok(name), _) => (name.key.as_str().to_owned(), None),

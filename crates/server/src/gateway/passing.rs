@@ -1,70 +1,92 @@
 //! Answers that are passed on while they arrive: reads, and what is too large to keep. An answer that is cut short on the way
 //! is cut short for the caller too, never ended as if it were whole (S21).
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::BodyExt;
-use hyper::Response;
 use hyper::body::Incoming;
+use hyper::{HeaderMap, StatusCode};
 use tokio::sync::{mpsc, oneshot};
 
 use super::upstream::Lent;
-use crate::http::{Body, Part};
+use crate::http::{Body, Part, Response};
 
 /// Parts that wait for a slow reader.
-const PARTS_WAITING_MAX: usize = 16;
+const PARTS_WAITING_MAX: usize = 64;
+/// How long a reader may keep an answer from being read on; who is slower gets no more of it.
+const READER_STALL_MAX: Duration = Duration::from_secs(5);
+/// How long a destination may be silent in the middle of an answer.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
 
 /// The way of a large answer to the caller who is there.
-pub(crate) struct Passed(mpsc::Sender<Part>);
+pub(crate) struct Passed(Option<mpsc::Sender<Part>>);
 
 impl Passed {
-    /// Passes a part on. A caller who left misses it; the answer is read all the same (S13).
+    /// Passes a part on. A caller who left or does not read misses it; the answer is read all the same (S13).
     pub(crate) async fn pass(&mut self, data: Bytes) {
-        let _ = self.0.send(Part::Data(data)).await;
+        if let Some(parts) = &self.0
+            && !matches!(
+                tokio::time::timeout(READER_STALL_MAX, parts.send(Part::Data(data))).await,
+                Ok(Ok(()))
+            )
+        {
+            self.0 = None;
+        }
     }
 
-    pub(crate) async fn end(&mut self) {
-        let _ = self.0.send(Part::End).await;
+    /// That was all of it.
+    pub(crate) fn end(self) {
+        if let Some(parts) = self.0 {
+            tokio::spawn(async move { parts.send_timeout(Part::End, READER_STALL_MAX).await });
+        }
     }
 }
 
-/// Where a large answer is handed to a caller, if one is there.
-#[derive(Clone, Default)]
-pub(crate) struct Handover(Arc<Mutex<Option<oneshot::Sender<Handed>>>>);
-
-/// The head of an answer, and its body as it arrives.
-type Handed = (Response<()>, Body);
+/// Where a large answer is handed to a caller.
+pub(crate) struct Handover(Mutex<Option<oneshot::Sender<Response>>>);
 
 impl Handover {
     /// A place to hand over, and where it arrives.
-    pub(crate) fn new() -> (Self, oneshot::Receiver<Handed>) {
+    pub(crate) fn new() -> (Self, oneshot::Receiver<Response>) {
         let (sender, receiver) = oneshot::channel();
-        (Self(Arc::new(Mutex::new(Some(sender)))), receiver)
+        (Self(Mutex::new(Some(sender))), receiver)
     }
 
     /// Begins to hand over an answer: once.
-    pub(crate) fn begin(&self, head: &Response<()>) -> Option<Passed> {
+    pub(crate) fn begin(&self, status: StatusCode, headers: HeaderMap) -> Option<Passed> {
         let sender = self.0.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         let (parts, receiver) = mpsc::channel(PARTS_WAITING_MAX);
-        let mut shown = Response::new(());
-        *shown.status_mut() = head.status();
-        *shown.headers_mut() = head.headers().clone();
-        sender.send((shown, Body::parts(receiver))).ok()?;
-        Some(Passed(parts))
+        sender.send(Response { status, headers, body: Body::parts(receiver) }).ok()?;
+        Some(Passed(Some(parts)))
     }
 }
 
 /// Passes a body on as it arrives; the connection goes back when it ends.
 pub(crate) fn streamed(mut body: Incoming, lent: Lent) -> Body {
+    if hyper::body::Body::is_end_stream(&body) {
+        lent.give_back();
+        return Body::whole(Bytes::new());
+    }
     let (parts, receiver) = mpsc::channel(PARTS_WAITING_MAX);
     tokio::spawn(async move {
-        while let Some(frame) = body.frame().await {
-            let Ok(frame) = frame else { return };
-            let Ok(data) = frame.into_data() else { continue };
-            if parts.send(Part::Data(data)).await.is_err() {
+        loop {
+            let frame = tokio::select! {
+                frame = tokio::time::timeout(SILENCE_MAX, body.frame()) => frame,
                 // Nobody reads it any more: the connection is closed, and the destination need not go on.
-                return;
+                () = parts.closed() => return,
+            };
+            match frame {
+                Ok(Some(Ok(frame))) => {
+                    let Ok(data) = frame.into_data() else { continue };
+                    if parts.send(Part::Data(data)).await.is_err() {
+                        return;
+                    }
+                }
+                Ok(None) => break,
+                // Cut short, or silent for too long.
+                Ok(Some(Err(_))) | Err(_) => return,
             }
         }
         lent.give_back();

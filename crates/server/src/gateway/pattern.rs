@@ -63,6 +63,8 @@ impl Pattern {
         if self.method.as_ref().is_some_and(|own| own != method) {
             return None;
         }
+        // A slash at the end makes no other address of it, or it would be a way around a route.
+        let path = path.strip_suffix('/').filter(|path| !path.is_empty()).unwrap_or(path);
         let mut given = path.strip_prefix('/')?.split('/');
         let mut parameters = Vec::new();
         for step in &self.steps {
@@ -74,6 +76,17 @@ impl Pattern {
             }
         }
         (self.is_open || given.next().is_none()).then_some(parameters)
+    }
+
+    /// What a write to exactly this address would be called without a route; `None`: it stands for many addresses.
+    pub(crate) fn made_action(&self) -> Option<String> {
+        let steps = self.steps.iter().map(|step| match step {
+            Step::Text(text) => Some(text.as_str()),
+            Step::Parameter(_) => None,
+        });
+        let steps: Vec<&str> = steps.collect::<Option<_>>()?;
+        let method = self.method.as_ref().filter(|_| !self.is_open)?;
+        Some(super::guarded::made_action(method, &format!("/{}", steps.join("/"))))
     }
 
     /// Whether it is about something that only reads, by its method.
@@ -116,8 +129,13 @@ pub(crate) fn canonical_path(path: &str) -> Option<String> {
             }
         }
     }
-    let leaves = canonical.split('/').any(|step| step == "." || step == "..");
-    (!leaves && canonical.is_ascii()).then_some(canonical)
+    // Some servers cut steps at `;`, and decode slashes before they look at dots.
+    let leaves = |step: &str| {
+        let dots = step.replace("%2F", "/").replace("%5C", "/");
+        step.contains(';') || dots.split('/').any(|part| part == "." || part == "..")
+    };
+    let has_empty_steps = canonical.contains("//");
+    (!canonical.split('/').any(leaves) && !has_empty_steps && canonical.is_ascii()).then_some(canonical)
 }
 
 #[cfg(test)]
@@ -134,7 +152,7 @@ mod tests {
         };
         check("POST /contacts", Method::POST, "/contacts", Some(&[]));
         check("POST /contacts", Method::PUT, "/contacts", None);
-        check("POST /contacts", Method::POST, "/contacts/", None);
+        check("POST /contacts", Method::POST, "/contacts/", Some(&[]));
         check("POST /c/{id}/notes", Method::POST, "/c/7/notes", Some(&[("id", "7")]));
         check("POST /c/{id}/notes", Method::POST, "/c//notes", None);
         check("ANY /api/*", Method::PATCH, "/api/a/b", Some(&[]));
@@ -147,7 +165,19 @@ mod tests {
     #[test]
     fn a_path_has_one_form_and_stays_in_its_place() {
         assert_eq!(canonical_path("/v1/%63harges/a%2fb").as_deref(), Some("/v1/charges/a%2Fb"));
-        for wrong in ["/a/../b", "/a/%2e%2e/b", "/./x", "/a%zz", "/a%2", "/a\\b"] {
+        for wrong in [
+            "/a/../b",
+            "/a/%2e%2e/b",
+            "/./x",
+            "/a%zz",
+            "/a%2",
+            "/a\\b",
+            "//a",
+            "/a//b",
+            "/a;x",
+            "/a%2F..%2Fb",
+            "/a%5c..%5cb",
+        ] {
             assert_eq!(canonical_path(wrong), None, "{wrong}");
         }
     }

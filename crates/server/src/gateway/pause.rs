@@ -2,15 +2,18 @@
 //! the ledger, so that every server of it agrees within seconds.
 
 use std::collections::BTreeMap;
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use twicesafe_ledger::{Code, Ledger, StoreError};
 
 use crate::http::Problem;
+use crate::server::Shared;
 
 /// The kind of notes they are kept as.
 const KIND: &str = "pause";
+/// How soon every server knows.
+const REFRESH_EVERY: Duration = Duration::from_secs(1);
 /// When a caller should come back.
 const RETRY_AFTER: Duration = Duration::from_secs(30);
 
@@ -48,6 +51,16 @@ impl Pauses {
                 Err(Problem::new(Code::Paused, format!("{what} is paused: {why}"), hint)
                     .retry_after(RETRY_AFTER))
             }
+        }
+    }
+}
+
+/// Reads what is paused again and again, until the server stops.
+pub(crate) async fn keep_pauses(shared: Arc<Shared>) {
+    loop {
+        tokio::time::sleep(REFRESH_EVERY).await;
+        if let Err(error) = shared.pauses.refresh(&shared.ledger).await {
+            tracing::warn!(code = %error.code(), "what is paused could not be read: {error}");
         }
     }
 }

@@ -130,6 +130,9 @@ fn with_json_field(body: &[u8], steps: &[String], value: Value) -> Result<Bytes,
         true => Value::Object(Map::new()),
         false => serde_json::from_slice(body).map_err(|_| "the body is not JSON".to_owned())?,
     };
+    if !body.is_empty() && twicesafe_core::canonical_json(body).is_none() {
+        return Err("the body has numbers or names that would not survive being written again".to_owned());
+    }
     let mut here = &mut document;
     for (number, step) in steps.iter().enumerate() {
         let Value::Object(members) = here else {

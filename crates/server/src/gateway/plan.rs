@@ -136,6 +136,8 @@ pub(crate) struct Asking {
     pub(crate) found: Option<Expression>,
     pub(crate) external_id: Option<Expression>,
     pub(crate) when: When,
+    /// The address is that of the thing itself: a 404 says that it is not there.
+    pub(crate) asks_for_itself: bool,
 }
 
 /// What is wrong, and where.
@@ -191,9 +193,9 @@ impl Destination {
         let gate = Gate::new(&written.limits, &written.circuit);
         let (routes, unrouted) = routes(written, known, &mut notes);
         let can_send = written.auth.is_some();
-        for route in &routes {
+        for route in routes.iter().chain([&unrouted]) {
             if !can_send && (route.approve.is_some() || !route.caps.is_empty()) {
-                let action = route.action.as_deref().unwrap_or_default();
+                let action = route.action.as_deref().unwrap_or("(without a route)");
                 notes.wrong.push(Wrong {
                     about: format!("destinations.{name}.routes.{action}.approve"),
                     words: "after an approval the server itself sends the request, and this destination has no `auth:`; \
@@ -308,7 +310,10 @@ fn routes(
         routes.extend(Route::read(pattern, action, is_read, rules, notes).map(Arc::new));
     }
     notes.about = about;
-    let unrouted = Route::read(None, None, false, of_all().or(of_catalog()), notes);
+    let mut of_unrouted = of_all().or(of_catalog());
+    // That doing it again is harmless is said of an action one knows (S24).
+    of_unrouted.recovery.take_if(|recovery| *recovery == RecoveryRules::Repeat);
+    let unrouted = Route::read(None, None, false, of_unrouted, notes);
     let plain = || Route::read(None, None, false, Rules::default(), notes).expect("nothing is asked for");
     (routes, Arc::new(unrouted.unwrap_or_else(plain)))
 }
@@ -335,9 +340,13 @@ fn word(text: &str) -> Result<Word, String> {
         let after = text[at + found.len()..].chars().next();
         !before.is_some_and(|c| c.is_alphanumeric() || c == '_') && matches!(after, Some('.' | '['))
     });
-    match speaks {
-        true => Expression::parse(text, OF_REQUEST).map(Word::Given),
-        false => Ok(Word::Fixed(text.to_owned())),
+    let is_name = text.chars().all(|c| c.is_alphanumeric() || "_-:@+=".contains(c)) && !text.is_empty();
+    match (speaks, is_name) {
+        (true, _) => Expression::parse(text, OF_REQUEST).map(Word::Given),
+        (false, true) => Ok(Word::Fixed(text.to_owned())),
+        (false, false) => Err(format!(
+            "`{text}` is neither a name (letters, digits and _ - : @ + =) nor an expression over the request: request.body.id"
+        )),
     }
 }
 
@@ -370,10 +379,22 @@ impl Route {
                 notes.take("fingerprint", Expression::parse(text, OF_REQUEST));
             }
         }
-        let recipe = fingerprint::recipe(
-            rules.fingerprint.as_ref().map(|texts| texts.0.as_slice()),
-            rules.ignore.as_ref().map(|texts| texts.0.as_slice()),
-        );
+        let asked_about = asked_about(&rules);
+        if let Some(part) = rules
+            .ignore
+            .iter()
+            .flat_map(|texts| &texts.0)
+            .find(|part| asked_about.iter().any(|text| text.contains(part.as_str())))
+        {
+            notes.take::<()>(
+                "ignore",
+                Err(format!("`{part}` decides whether a person is asked: it cannot be left out")),
+            );
+        }
+        // What a person would be asked about is compared, whatever else is (S30).
+        let only = rules.fingerprint.as_ref().map(|texts| [texts.0.as_slice(), &asked_about].concat());
+        let recipe =
+            fingerprint::recipe(only.as_deref(), rules.ignore.as_ref().map(|texts| texts.0.as_slice()));
         let (native_key, lookup) = match &rules.recovery {
             Some(RecoveryRules::NativeKey(native, lookup)) => (Some(native), lookup.as_ref()),
             Some(RecoveryRules::Lookup(lookup)) => (None, Some(lookup)),
@@ -435,6 +456,15 @@ impl Route {
     pub(crate) fn lets_pass(&self, method: &Method) -> bool {
         self.is_read || self.pattern.is_none() && is_read(method)
     }
+}
+
+/// The expressions that decide whether a person is asked.
+fn asked_about(rules: &Rules) -> Vec<String> {
+    let mut all: Vec<String> = rules.caps.iter().flatten().filter_map(|cap| cap.sum.clone()).collect();
+    if let Some(Approve::If(text)) = &rules.approve {
+        all.push(text.clone());
+    }
+    all
 }
 
 fn readings(rules: &Rules, notes: &mut Notes) -> Vec<Reading> {
@@ -517,6 +547,13 @@ impl Asking {
                 "`{address}` does not begin with a slash: it is below the destination's base"
             ));
         }
+        let asks_for_itself = method == Method::GET && !address.contains('?');
+        if written.found.is_none() && !asks_for_itself {
+            return Err(
+                "a search answers 200 whether or not it finds anything: say with `found:` when it has"
+                    .to_owned(),
+            );
+        }
         let header = |(name, text): (&String, &String)| {
             let name =
                 HeaderName::from_bytes(name.as_bytes()).map_err(|_| format!("`{name}` is not a header"))?;
@@ -531,6 +568,7 @@ impl Asking {
             found: written.found.as_ref().map(expression).transpose()?,
             external_id: written.external_id.as_ref().map(expression).transpose()?,
             when: written.when,
+            asks_for_itself,
         })
     }
 }

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use hyper::StatusCode;
-use hyper::header::HeaderName;
+use hyper::header::{ACCEPT_ENCODING, CONTENT_LENGTH, HeaderMap, HeaderName};
 use twicesafe_ledger::Code;
 
+use super::act::{self, drop_credentials};
 use super::passing::streamed;
 use super::sending::is_between_two;
 use super::upstream::{Care, Failure};
-use super::{Arrival, act};
+use super::{Arrival, guarded};
 use crate::http::{Problem, Request, Response};
 
 /// Tries of one read.
@@ -21,68 +22,68 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Passes a read on.
 pub(super) async fn pass(arrival: Arrival<'_>, request: &mut Request) -> Result<Response, Problem> {
     request.read_body(super::REQUEST_BYTES_MAX).await?;
-    let accepts = request.headers.get(hyper::header::ACCEPT_ENCODING).cloned();
-    let sending = arrival.sending(request, None);
+    let accepts = request.headers.get(ACCEPT_ENCODING).cloned();
+    let mut sending = arrival.sending(request, None);
+    if !arrival.principal.reaches_everything() {
+        arrival.principal.demand_scope(&guarded::scope_of_read(&arrival, &sending))?;
+    }
     let destination = &arrival.destination;
+    drop_credentials(destination, &mut sending.headers);
     let mut tries = 0;
     loop {
         tries += 1;
         let exchange = async {
-            let _place =
-                destination.gate.enter().await.map_err(|shut| Failure::NotSent(shut.why.to_owned()))?;
+            let shut = |why: &str| Failure::NotSent(why.to_owned());
+            let pass = destination.gate.enter().await.map_err(|closed| shut(closed.why))?;
             let mut request = act::request(destination, &sending).await.map_err(Failure::NotSent)?;
             if let Some(accepts) = &accepts {
-                request.headers_mut().insert(hyper::header::ACCEPT_ENCODING, accepts.clone());
+                request.headers_mut().insert(ACCEPT_ENCODING, accepts.clone());
             }
-            destination.upstream.exchange(request, Care::Little, || Ok(())).await
+            let exchanged = destination.upstream.exchange(request, Care::Little, || Ok(())).await;
+            pass.went(exchanged.as_ref().is_ok_and(|(response, _)| !response.status().is_server_error()));
+            exchanged
         };
-        let exchanged = tokio::time::timeout(arrival.route.timeout, exchange).await;
-        let (why, is_slow) = match exchanged {
+        let why = match tokio::time::timeout(arrival.route.timeout, exchange).await {
             Ok(Ok((response, lent))) => {
-                let status = response.status();
-                destination.gate.went(!status.is_server_error());
                 let may_change = matches!(
-                    status,
+                    response.status(),
                     StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT
                 );
                 if !may_change || tries >= TRIES_MAX {
                     let (head, body) = response.into_parts();
-                    let is_kept = |name: &HeaderName| {
-                        name == hyper::header::CONTENT_LENGTH || !is_between_two(name.as_str())
-                    };
-                    let headers = head.headers.into_iter().scan(None, |last, (name, value)| {
-                        // Names are given once for several values.
-                        if name.is_some() {
-                            *last = name;
-                        }
-                        Some((last.clone(), value))
-                    });
-                    let headers = headers.filter_map(|(name, value)| Some((name?, value)));
-                    let headers = headers.filter(|(name, _)| is_kept(name)).collect();
+                    let headers = passed_back(head.headers);
                     return Ok(Response { status: head.status, headers, body: streamed(body, lent) });
                 }
-                (String::new(), false)
+                String::new()
             }
-            Ok(Err(Failure::NotSent(why) | Failure::Unknown(why))) => {
-                destination.gate.went(false);
-                (why, false)
-            }
-            Err(_) => {
-                destination.gate.went(false);
-                ("it did not answer in time".to_owned(), true)
-            }
+            Ok(Err(Failure::NotSent(why) | Failure::Unknown(why))) => why,
+            Err(_) => return Err(away("it did not answer in time").with_status(StatusCode::GATEWAY_TIMEOUT)),
         };
-        if tries >= TRIES_MAX || is_slow {
-            let hint = "This was a read: ask again whenever you like.";
-            let status = if is_slow { StatusCode::GATEWAY_TIMEOUT } else { StatusCode::BAD_GATEWAY };
-            return Err(Problem::new(
-                Code::DestinationAway,
-                format!("the destination gave no answer: {why}"),
-                hint,
-            )
-            .with_status(status)
-            .retry_after(RETRY_AFTER));
+        if tries >= TRIES_MAX {
+            return Err(away(&why));
         }
         tokio::time::sleep(PAUSE * tries).await;
     }
+}
+
+fn away(why: &str) -> Problem {
+    let hint = "This was a read: ask again whenever you like.";
+    Problem::new(Code::DestinationAway, format!("the destination gave no answer: {why}"), hint)
+        .retry_after(RETRY_AFTER)
+}
+
+/// The headers of an answer that is passed on as it is.
+pub(super) fn passed_back(headers: HeaderMap) -> HeaderMap {
+    let mut last: Option<HeaderName> = None;
+    let mut passed = HeaderMap::with_capacity(headers.len());
+    for (name, value) in headers {
+        // A name is given once for several values.
+        last = name.or(last);
+        if let Some(name) =
+            last.as_ref().filter(|name| **name == CONTENT_LENGTH || !is_between_two(name.as_str()))
+        {
+            passed.append(name.clone(), value);
+        }
+    }
+    passed
 }

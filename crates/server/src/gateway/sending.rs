@@ -25,8 +25,10 @@ impl Sending {
     /// What expressions see. Who the caller says to be is not among it: secrets change, intents do not (S3).
     pub(crate) fn view(&self, parameters: &[(String, String)]) -> Value {
         let text = |(name, value): (String, String)| (name, Value::String(value));
-        let query: Map<String, Value> =
-            pairs(self.query.as_deref().unwrap_or_default()).into_iter().map(text).collect();
+        let mut query = Value::Object(Map::new());
+        for (name, value) in pairs(self.query.as_deref().unwrap_or_default()) {
+            put(&mut query, &[name.as_str()], value);
+        }
         let header = |(name, value): (&HeaderName, &HeaderValue)| {
             (!is_credential(name)).then_some(())?;
             Some((name.as_str().to_owned(), Value::from(value.to_str().ok()?)))
@@ -116,7 +118,18 @@ impl Sending {
 
     /// Whether anything in it says who the caller is.
     pub(crate) fn has_credentials(&self) -> bool {
+        let in_query = |(name, _): &(String, String)| {
+            HeaderName::from_bytes(name.to_ascii_lowercase().replace('_', "-").as_bytes())
+                .is_ok_and(|name| is_credential(&name))
+        };
         self.headers.keys().any(is_credential)
+            || pairs(self.query.as_deref().unwrap_or_default()).iter().any(in_query)
+    }
+
+    /// Whether two who read its JSON might read different values.
+    pub(crate) fn is_ambiguous(&self) -> bool {
+        let is_json = is_json(&self.media_type()) || self.media_type().is_empty();
+        is_json && twicesafe_core::has_duplicate_names(&self.body)
     }
 }
 
@@ -195,7 +208,6 @@ fn is_idle(name: &HeaderName) -> bool {
             | "x-request-id"
             | "x-correlation-id"
             | "date"
-            | "idempotency-key"
             | "accept-language"
             | "sentry-trace"
             | "x-amzn-trace-id"
@@ -210,7 +222,8 @@ fn is_harmless(name: &HeaderName) -> bool {
     let name = name.as_str();
     matches!(
         name,
-        "accept"
+        "idempotency-key"
+            | "accept"
             | "content-type"
             | "content-language"
             | "content-encoding"
@@ -233,9 +246,13 @@ pub(crate) fn is_json(media_type: &str) -> bool {
     media_type == "application/json" || media_type.ends_with("+json")
 }
 
+/// Largest body that expressions see.
+const VIEWED_BYTES_MAX: usize = 1 << 20;
+
 /// A body as expressions see it: JSON and forms by their fields, other text as it is, and nothing of the rest.
 pub(crate) fn body_view(media_type: String, body: &Bytes) -> Value {
-    if body.is_empty() {
+    // A tree of values takes many times the room of its text.
+    if body.is_empty() || body.len() > VIEWED_BYTES_MAX {
         return Value::Null;
     }
     if (is_json(&media_type) || media_type.is_empty())
@@ -281,14 +298,21 @@ fn put(form: &mut Value, steps: &[&str], value: String) {
                 let Some(last) = items.last_mut() else { return };
                 last
             }
-            Value::Object(members) => {
-                let inner = members.entry(*step).or_insert_with(|| empty.clone());
-                // The last of two that clash counts, as it does for most who read forms.
-                if std::mem::discriminant(inner) != std::mem::discriminant(&empty) || next.is_none() {
-                    *inner = empty;
+            Value::Object(members) => match (members.get_mut(*step), next) {
+                // Of two of the same name some read the first and some the last: here they are a list, and no name.
+                (Some(Value::Array(items)), None) => return items.push(empty),
+                (Some(first), None) => {
+                    *first = Value::Array(vec![first.take(), empty]);
+                    return;
                 }
-                inner
-            }
+                _ => {
+                    let inner = members.entry(*step).or_insert_with(|| empty.clone());
+                    if std::mem::discriminant(inner) != std::mem::discriminant(&empty) {
+                        *inner = empty;
+                    }
+                    inner
+                }
+            },
             _ => return,
         };
     }
@@ -326,7 +350,7 @@ mod tests {
         let view = form.view(&[("id".to_owned(), "9".to_owned())]);
         assert_eq!(
             view["body"],
-            json!({ "amount": "5", "metadata": { "order_id": "7" }, "items": ["x", "y"], "deep": { "a": "clash" } })
+            json!({ "amount": "5", "metadata": { "order_id": "7" }, "items": ["x", "y"], "deep": { "a": [{ "b": "c" }, "clash"] } })
         );
         assert_eq!(view["params"]["id"], "9");
         assert_eq!(

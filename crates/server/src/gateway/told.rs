@@ -1,6 +1,5 @@
 //! What a caller is told: one table for every door (S27). Nothing held or doubtful looks like success.
 
-use std::sync::PoisonError;
 use std::time::Duration;
 
 use hyper::StatusCode;
@@ -10,7 +9,7 @@ use twicesafe_ledger::{
     Answer, Body as KeptBody, Code, Ended, Error, Given, Refusal, Source, Status, Stored,
 };
 
-use super::act::Errand;
+use super::act::Aside;
 use super::answer::Whole;
 use super::plan::Route;
 use crate::api::facts;
@@ -18,24 +17,34 @@ use crate::config::destinations::{OnHold, OnSuperseded};
 use crate::http::{Body, Problem, Response};
 use crate::wire;
 
+/// What a refusal is told as that came as a 2xx.
+const REFUSED: StatusCode = StatusCode::UNPROCESSABLE_ENTITY;
 /// When to ask again if nobody knows better.
 const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(1);
 
 /// The answer to a guarded write.
 pub(super) fn answer(
     route: &Route,
-    errand: &Errand,
+    aside: Option<Aside>,
+    is_called_back: bool,
     ended: Ended,
     is_rehearsal: bool,
 ) -> Result<Response, Problem> {
     let Ended { result, stored } = ended;
-    let passed_on = errand.passed_on.lock().unwrap_or_else(PoisonError::into_inner).take();
-    let mut response = match (result, passed_on) {
+    let mut response = match (result, aside) {
         (Ok(given), _) => of_given(&given, stored.as_deref()),
-        (Err(Error::Refused(given)), _) => of_given(&given, stored.as_deref()),
+        (Err(Error::Refused(given)), _) => not_a_success(of_given(&given, stored.as_deref()), REFUSED),
         // The destination does not know the caller: that is between the two of them (S16).
-        (Err(Error::Pending { .. }), Some(whole)) => of_whole(whole),
-        (Err(error), _) => told(route, errand.sending.callback.is_some(), error, stored.as_deref())?,
+        (Err(Error::Pending { .. }), Some(Aside::Answer(whole))) => {
+            not_a_success(of_whole(whole), StatusCode::UNAUTHORIZED)
+        }
+        (Err(Error::Pending { .. }), Some(Aside::Unfit(why))) => {
+            let hint = "Send it in the form that the route expects; nothing was sent.";
+            let problem =
+                Problem::bad_request(format!("the key cannot be written into the request: {why}"), hint);
+            problem.with(stored.as_deref().map(facts).unwrap_or_default()).into_response()
+        }
+        (Err(error), _) => told(route, is_called_back, error, stored.as_deref())?,
     };
     if let Some(stored) = stored.as_deref() {
         mark(&mut response.headers, stored);
@@ -44,6 +53,16 @@ pub(super) fn answer(
         response.headers.insert("twicesafe-test", HeaderValue::from_static("true"));
     }
     Ok(response)
+}
+
+/// A refusal that came as a 2xx, `200 {"ok": false}`, must not look like success: a no-code tool goes on after any of them
+/// (S19). The body stays as it is.
+fn not_a_success(mut response: Response, status: StatusCode) -> Response {
+    if response.status.is_success() {
+        response.headers.insert("twicesafe-original-status", HeaderValue::from(response.status.as_u16()));
+        response.status = status;
+    }
+    response
 }
 
 fn of_given(given: &Given, stored: Option<&Stored>) -> Response {

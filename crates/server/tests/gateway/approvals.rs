@@ -73,6 +73,36 @@ async fn s30_what_was_harmless_is_asked_about_when_it_comes_back_as_something_el
 }
 
 #[tokio::test]
+async fn s31_what_is_sent_is_what_was_approved() {
+    let routes = format!("{REFUND}\n  ignore: request.body.note");
+    let gateway = Gateway::with("auth: none", &routes, "").await;
+    let with_note = |note: &str| json!({ "order_id": "o", "line": 1, "amount": 500, "note": note });
+    gateway.crm.script([Do::SayWith(429, "retry-after", "3600")]);
+    gateway.post("/refunds", &with_note("seen")).await.refused(423, "TS0017");
+    let held = gateway.only(SCOPE).await;
+    gateway.decide("approve", &held).await;
+    gateway.wait_for(SCOPE, held["key"].as_str().unwrap(), "retryable").await;
+    gateway.pass(Duration::from_secs(2 * 3600)).await;
+    assert_eq!(gateway.post("/refunds", &with_note("slipped in")).await.status, 201);
+    gateway.crm.check_effects(1);
+    assert_eq!(gateway.crm.effects()[0].body["note"], "seen");
+}
+
+#[tokio::test]
+async fn s16_what_nobody_can_mend_is_tried_again_and_then_told() {
+    let gateway = Gateway::with("auth: { bearer: revoked }", REFUND, "").await;
+    gateway.crm.script([Do::Say(401, json!({}))]);
+    gateway.post("/refunds", &refund("o", 500)).await.refused(423, "TS0017");
+    let held = gateway.only(SCOPE).await;
+    gateway.decide("approve", &held).await;
+    let key = held["key"].as_str().unwrap();
+    gateway.wait_for(SCOPE, key, "retryable").await;
+    gateway.pass(Duration::from_secs(600)).await;
+    gateway.wait_for(SCOPE, key, "done").await;
+    gateway.crm.check_effects(1);
+}
+
+#[tokio::test]
 async fn what_cannot_be_worked_out_is_not_sent() {
     let gateway = Gateway::with("auth: none", REFUND, "").await;
     for amount in [json!("500"), json!(null), json!({})] {
@@ -153,6 +183,16 @@ async fn beyond_a_cap_a_person_is_asked() {
     assert_eq!(gateway.post("/refunds", &refund("a", 60)).await.status, 201);
     gateway.post("/refunds", &refund("b", 60)).await.refused(423, "TS0017");
     assert_eq!(gateway.post("/refunds", &refund("c", 40)).await.status, 201, "what is held was not done");
+    gateway.post("/refunds", &refund("n", -60)).await.refused(400, "TS0091");
+    gateway
+        .post_with("/refunds", &[("twicesafe-test", "true")], &refund("r", 1))
+        .await
+        .refused(423, "TS0017");
+    gateway.post_with("/refunds", &[("x-mystery", "1")], &refund("m", 1)).await.refused(400, "TS0094");
     gateway.pass(Duration::from_secs(24 * 3600)).await;
-    assert_eq!(gateway.post("/refunds", &refund("d", 60)).await.status, 201);
+    let orders = ["d", "e", "f", "g", "h"].map(|order| refund(order, 40));
+    let all = orders.iter().map(|order| gateway.post("/refunds", order));
+    let heard = futures_util::future::join_all(all).await;
+    let done = heard.iter().filter(|heard| heard.status == 201).count();
+    assert_eq!(done, 2, "those that come at once are counted too: {heard:?}");
 }

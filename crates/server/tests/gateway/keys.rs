@@ -177,14 +177,48 @@ async fn forms_have_fields_too() {
 }
 
 #[tokio::test]
+async fn what_two_readers_would_read_differently_is_refused() {
+    let gateway = Gateway::with_routes(PERSON).await;
+    let json = [("content-type", "application/json")];
+    let twice = gateway.world.send("POST", "/to/crm/contacts", &json, br#"{"id":"a","id":"b"}"#).await;
+    twice.refused(400, "TS0070");
+    let form = [("content-type", "application/x-www-form-urlencoded")];
+    gateway.world.send("POST", "/to/crm/contacts", &form, b"id=a&id=b").await.refused(400, "TS0001");
+    let another = [("x-http-method-override", "DELETE")];
+    gateway.world.send("GET", "/to/crm/contacts/7", &another, b"").await.refused(400, "TS0070");
+    assert_eq!(gateway.world.send("TRACE", "/to/crm/contacts", &[], b"").await.status, 405);
+    gateway.crm.check_effects(0);
+}
+
+#[tokio::test]
+async fn s24_a_native_key_arrives_whatever_its_header_is_called() {
+    let routes = "- match: POST /contacts
+  action: contact.create
+  key: request.body.id
+  stamp: { header: X-External-Token }
+  recovery: { native-key: { header: X-Idempotency-Key, bytes_max: 20 } }";
+    let gateway = Gateway::with("auth: { bearer: ours }", routes, "").await;
+    let own = [("x-api-key", "of the caller")];
+    assert_eq!(gateway.post_with("/contacts", &own, &contact("a")).await.status, 201);
+    let sent = gateway.crm.effects()[0].clone();
+    assert_eq!(sent.header("x-idempotency-key").map(str::len), Some(20), "{sent:?}");
+    assert_eq!(sent.header("x-external-token").map(str::len), Some(20));
+    assert_eq!((sent.header("authorization"), sent.header("x-api-key")), (Some("Bearer ours"), None));
+}
+
+#[tokio::test]
 async fn nothing_leaves_its_destination() {
     let gateway = Gateway::with_routes(PERSON).await;
-    for path in ["/../secret", "/a/%2e%2e/secret", "/./x", "/a%zz"] {
+    for path in
+        ["/../secret", "/a/%2e%2e/secret", "/./x", "/a%zz", "//contacts", "/contacts;x", "/a%2f..%2fb"]
+    {
         let headers = [("idempotency-key", "k")];
         gateway.post_with(path, &headers, &json!({})).await.refused(400, "TS0070");
     }
     gateway.world.post("/to/elsewhere/x", &json!({})).await.refused(404, "TS0090");
     let origin = [("origin", "https://evil.example"), ("idempotency-key", "k")];
     gateway.post_with("/contacts", &origin, &contact("a")).await.refused(403, "TS0075");
+    let link = [("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate")];
+    gateway.world.send("GET", "/to/crm/contacts", &link, b"").await.refused(403, "TS0075");
     gateway.crm.check_effects(0);
 }

@@ -106,7 +106,13 @@ async fn s19_a_table_says_what_a_body_means() {
     );
     let gateway = Gateway::with_routes(&routes).await;
     gateway.crm.script([Do::Say(200, json!({ "ok": false })), Do::Say(503, json!({}))]);
-    assert_eq!(gateway.post("/contacts", &contact("a")).await.json, json!({ "ok": false }));
+    let heard = gateway.post("/contacts", &contact("a")).await;
+    assert_eq!(
+        (heard.status, heard.headers["twicesafe-original-status"].as_str()),
+        (422, "200"),
+        "no 2xx for a no"
+    );
+    assert_eq!(heard.json, json!({ "ok": false }));
     gateway.wait_for(SCOPE, "a", "failed").await;
     let body = contact("b");
     let heard = gateway.post("/contacts", &body);

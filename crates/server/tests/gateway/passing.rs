@@ -19,6 +19,21 @@ async fn reads_pass_and_are_tried_again_freely() {
 }
 
 #[tokio::test]
+async fn s3_a_token_confined_to_scopes_reaches_no_other_destination() {
+    use twicesafe_server::Right;
+    let gateway = Gateway::with("auth: { bearer: ours }", PERSON, "").await;
+    let narrow = gateway.world.token_for("narrow", &[Right::Act], None, &["default/shop"], None).await;
+    let wide = gateway.world.token_for("wide", &[Right::Act], None, &["default/crm"], None).await;
+    for (token, expected) in [(&narrow, 403), (&wide, 200)] {
+        let own = [("twicesafe-token", token.as_str())];
+        let heard = gateway.world.send("GET", "/to/crm/contacts?external_id=a", &own, b"").await;
+        assert_eq!(heard.status, expected, "{heard:?}");
+    }
+    let heard = gateway.world.send("GET", "/to/crm/x", &[("twicesafe-token", wide.as_str())], b"").await;
+    assert_eq!(heard.headers["content-security-policy"], "sandbox", "what others wrote does not act here");
+}
+
+#[tokio::test]
 async fn a_search_by_post_is_a_read_where_a_route_says_so() {
     let gateway = Gateway::with_routes("- { match: POST /search, read: true }").await;
     let heard = gateway.post("/search", &json!({ "q": 1 })).await;

@@ -90,6 +90,13 @@ async fn what_is_wrong_is_said_before_anything_runs() {
         (route("recovery: { native-key: { header: a, body: b } }"), "exactly one of header"),
         (route("recovery: { native-key: { bytes_max: 3 } }"), "fewer than 16 bytes"),
         (route("version: request.body.v"), "a version needs a `lane:`"),
+        (route("lane: body.id"), "is neither a name"),
+        (route("recovery: { lookup: { get: '/x?y={{ key }}' } }"), "say with `found:`"),
+        (
+            route("approve: request.body.amount > 1, ignore: request.body.amount"),
+            "decides whether a person is asked",
+        ),
+        (crm("    approve: true"), "this destination has no `auth:`"),
         (route("ignore: request.headers.date"), "cannot be left out"),
         (route("caps: [ { count: 1, max: 2 } ]"), "write {count: 100}"),
         (route("lease: 0s"), "lease must be at least 2 ms"),
@@ -154,7 +161,13 @@ async fn s3_a_reload_that_would_orphan_keys_is_refused() {
     assert!(refused.to_string().contains("default/crm/contact.create"), "{refused}");
     let live = PERSON.replace("recovery", "account: live\n  recovery");
     assert!(gateway.world.control.reload(changed(&live)).await.is_err(), "another account is another key");
+    let other_key = PERSON.replace("key: request.body.id", "key: request.body.name");
+    assert!(gateway.world.control.reload(changed(&other_key)).await.is_err(), "so is another field");
+    gateway.post_with("/deals", &[("idempotency-key", "d")], &json!({})).await;
+    let routed = format!("{PERSON}\n- {{ match: POST /deals, action: deal.create, key: request.body.id }}");
+    let refused = gateway.world.control.reload(changed(&routed)).await.unwrap_err();
+    assert!(refused.to_string().contains("post.deals"), "{refused}");
     gateway.world.control.reload(changed(&PERSON.replace("300ms", "5s"))).await.unwrap();
     assert_eq!(gateway.post("/contacts", &contact("a")).await.headers["idempotent-replayed"], "true");
-    gateway.crm.check_effects(1);
+    gateway.crm.check_effects(2);
 }

@@ -121,11 +121,17 @@ impl Rules {
         macro_rules! merged {
             ($($rule:ident)*) => { Self { $($rule: self.$rule.or(other.$rule),)* } };
         }
-        merged! {
+        let mut outcomes = self.outcomes.clone();
+        if let (Some(own), Some(others)) = (&mut outcomes, &other.outcomes) {
+            // The first reading that fits counts: an operator's go before those of the catalog, and do not replace them.
+            own.0.extend(others.0.iter().cloned());
+        }
+        let merged = merged! {
             key account fingerprint ignore on_mismatch lane version version_means on_review on_superseded work step external_id
             retention owner recovery stamp outcomes after_doubt refusal_replayed_for retries timeout lease in_flight_max wait
             approve approval on_hold caps mode keep irreversible moves_money reaches_customers upsert_instead verified
-        }
+        };
+        Self { outcomes: outcomes.or(merged.outcomes.clone()), ..merged }
     }
 }
 

@@ -35,6 +35,8 @@ impl Connection {
         request: Request<Full<Bytes>>,
     ) -> Result<(Response<Incoming>, Self), Unsent> {
         let whole = request.uri().clone();
+        // Without a body the head is all there is, and may have gone out before the goodbye was heard.
+        let has_body = hyper::body::Body::size_hint(request.body()).exact() != Some(0);
         let sent = match &mut self {
             Self::One(sender) => sender.try_send_request(in_old_form(request)).await,
             Self::Two(sender) => sender.try_send_request(request).await,
@@ -46,7 +48,7 @@ impl Connection {
                     *request.uri_mut() = whole;
                     Unsent::Given(Box::new(request))
                 }
-                None => Unsent::Failed(judged(error.error())),
+                None => Unsent::Failed(judged(error.error(), has_body)),
             }),
         }
     }
@@ -82,11 +84,12 @@ fn in_old_form(mut request: Request<Full<Bytes>>) -> Request<Full<Bytes>> {
 
 /// A stream that was refused, or begun after the destination said goodbye, was not looked at (S16). Everything else may have
 /// been.
-fn judged(error: &hyper::Error) -> Failure {
+fn judged(error: &hyper::Error, has_body: bool) -> Failure {
     let mut source = std::error::Error::source(error);
     while let Some(inner) = source {
         if let Some(h2) = inner.downcast_ref::<h2::Error>()
-            && (h2.reason() == Some(h2::Reason::REFUSED_STREAM) || h2.is_go_away() && h2.is_remote())
+            && (h2.reason() == Some(h2::Reason::REFUSED_STREAM)
+                || has_body && h2.is_go_away() && h2.is_remote())
         {
             return Failure::NotSent("the destination did not take the stream".to_owned());
         }
