@@ -39,6 +39,13 @@ struct Today {
 /// The amounts of one request, by expression.
 type Amounts = HashMap<String, f64>;
 
+/// An intent that is not counted yet; without amounts it does not count.
+struct News {
+    number: i64,
+    name: Name,
+    amounts: Option<Amounts>,
+}
+
 /// Whether a write goes beyond what may be done today under its scope.
 pub(super) async fn are_reached(
     arrival: &Arrival<'_>,
@@ -99,7 +106,8 @@ async fn counted(arrival: &Arrival<'_>, scope: &str) -> Result<i64, Problem> {
     let counted_before = known.unwrap_or_default();
     let since = Timestamp::from_millis(day * DAY_MS);
     let filter = Filter { scope: Some(scope.to_owned()), created_from: Some(since), ..Filter::default() };
-    let (mut after, mut news): (Option<Cursor>, Vec<(i64, Name, Option<Amounts>)>) = (None, Vec::new());
+    let mut after: Option<Cursor> = None;
+    let mut news: Vec<News> = Vec::new();
     'pages: loop {
         let page = store.list(&filter, after, PAGE).await?;
         for stored in &page.intents {
@@ -113,7 +121,7 @@ async fn counted(arrival: &Arrival<'_>, scope: &str) -> Result<i64, Problem> {
                     true => Some(amounts_on_record(arrival, name).await?),
                     false => None,
                 };
-                news.push((stored.id.number(), name.clone(), amounts));
+                news.push(News { number: stored.id.number(), name: name.clone(), amounts });
             }
         }
         after = page.next;
@@ -127,7 +135,7 @@ async fn counted(arrival: &Arrival<'_>, scope: &str) -> Result<i64, Problem> {
         *today = Today { day, ..Today::default() };
     }
     let newest_before = today.newest;
-    for (number, name, amounts) in news {
+    for News { number, name, amounts } in news {
         // Somebody else may have counted meanwhile.
         if number <= newest_before {
             continue;

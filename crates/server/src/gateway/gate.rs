@@ -16,6 +16,7 @@ const FAILURES_DEFAULT: u32 = 10;
 const PAUSE_DEFAULT: Duration = Duration::from_secs(10);
 
 /// The way in.
+#[derive(Debug)]
 pub(crate) struct Gate {
     places: Arc<Semaphore>,
     /// When the next one may go, where there are only so many a second.
@@ -25,7 +26,7 @@ pub(crate) struct Gate {
     circuit: Mutex<State>,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct State {
     failures: u32,
     open_until: Option<Instant>,
@@ -119,6 +120,7 @@ impl Gate {
 }
 
 /// Leave to send something now.
+#[derive(Debug)]
 pub(crate) struct Pass<'a> {
     gate: &'a Gate,
     is_probe: bool,
@@ -150,15 +152,15 @@ mod tests {
     async fn a_destination_that_fails_is_left_alone_and_then_tried_by_one() {
         let circuit = Circuit { failures: Some(2), pause: Some(Span(Duration::from_millis(50))) };
         let gate = Gate::new(&Limits::default(), &circuit);
-        gate.enter().await.ok().expect("it is open").went(false);
-        gate.enter().await.ok().expect("it is open").went(false);
+        gate.enter().await.expect("it is open").went(false);
+        gate.enter().await.expect("it is open").went(false);
         assert!(gate.enter().await.is_err());
         tokio::time::sleep(Duration::from_millis(60)).await;
         let probe = gate.enter().await.ok();
         assert!(probe.is_some(), "one may see whether it is back");
         assert!(gate.enter().await.is_err(), "and only one");
         drop(probe);
-        let probe = gate.enter().await.ok().expect("one that came to nothing makes room for another");
+        let probe = gate.enter().await.expect("one that came to nothing makes room for another");
         probe.went(true);
         assert!(gate.enter().await.is_ok());
     }

@@ -2,6 +2,7 @@
 
 mod approvals;
 mod destination;
+mod http2;
 mod keys;
 mod observing;
 mod outcomes;

@@ -1,0 +1,112 @@
+//! Destinations that speak HTTP/2 over TLS, with an authority of their own.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::net::TcpListener;
+use twicesafe_ledger::{Ledger, ManualClock};
+
+use super::*;
+
+fn file(name: &str) -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tls").join(name).display().to_string()
+}
+
+/// Refuses the first streams, resets the next ones, answers the rest. Counts what it acted on.
+async fn destination(refused: usize, reset: usize, acted: Arc<AtomicUsize>) -> u16 {
+    let chain: Vec<CertificateDer<'static>> =
+        CertificateDer::pem_file_iter(file("cert.pem")).unwrap().map(Result::unwrap).collect();
+    let key = PrivateKeyDer::from_pem_file(file("key.pem")).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .unwrap();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let seen = Arc::new(AtomicUsize::new(0));
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let (acceptor, seen, acted) = (acceptor.clone(), seen.clone(), acted.clone());
+            tokio::spawn(async move {
+                let mut connection =
+                    h2::server::handshake(acceptor.accept(stream).await.unwrap()).await.unwrap();
+                while let Some(Ok((_, mut respond))) = connection.accept().await {
+                    let number = seen.fetch_add(1, Ordering::SeqCst);
+                    if number < refused {
+                        respond.send_reset(h2::Reason::REFUSED_STREAM);
+                        continue;
+                    }
+                    acted.fetch_add(1, Ordering::SeqCst);
+                    if number < refused + reset {
+                        respond.send_reset(h2::Reason::INTERNAL_ERROR);
+                        continue;
+                    }
+                    let head = hyper::Response::builder().status(201).body(()).unwrap();
+                    let mut body = respond.send_response(head, false).unwrap();
+                    body.send_data("{}".into(), true).unwrap();
+                }
+            });
+        }
+    });
+    port
+}
+
+async fn world(port: u16, ca: &str) -> World {
+    let yaml = format!(
+        "destinations:
+  crm:
+    base: https://localhost:{port}
+    auth: none
+    tls: {{ ca: {ca} }}
+    retries: {{ base: 10ms, cap: 20ms }}
+    wait: 2s
+    routes:
+      - {{ match: POST /contacts, action: contact.create, key: request.body.id, recovery: person }}
+"
+    );
+    let ledger = Ledger::open("memory:").await.unwrap();
+    World::on(ledger, Arc::new(ManualClock::at(0)), &yaml).await
+}
+
+#[tokio::test]
+async fn s16_a_refused_stream_was_not_looked_at_and_goes_again() {
+    let acted = Arc::new(AtomicUsize::new(0));
+    let world = world(destination(2, 0, acted.clone()).await, &file("ca.pem")).await;
+    let heard = world.post("/to/crm/contacts", &contact("a")).await;
+    assert_eq!((heard.status, heard.headers["twicesafe-attempt"].as_str()), (201, "3"), "{heard:?}");
+    assert_eq!(acted.load(Ordering::SeqCst), 1);
+    assert_eq!(world.post("/to/crm/contacts", &contact("b")).await.status, 201);
+    assert_eq!(world.post("/to/crm/contacts", &contact("a")).await.headers["idempotent-replayed"], "true");
+    assert_eq!(acted.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test]
+async fn s17_a_stream_that_was_reset_may_have_acted() {
+    let acted = Arc::new(AtomicUsize::new(0));
+    let world = world(destination(0, 1, acted.clone()).await, &file("ca.pem")).await;
+    for _ in 0..2 {
+        world.post("/to/crm/contacts", &contact("a")).await.refused(423, "TS0016");
+    }
+    assert_eq!(acted.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn s16_a_certificate_nobody_trusts_stops_everything_before_it_is_sent() {
+    let acted = Arc::new(AtomicUsize::new(0));
+    let port = destination(0, 0, acted.clone()).await;
+    let yaml = format!(
+        "destinations:\n  crm: {{ base: 'https://localhost:{port}', auth: none, wait: 200ms, routes: [ {{ match: POST /contacts, action: contact.create, key: request.body.id }} ] }}\n"
+    );
+    let world = World::configured(&yaml).await;
+    let heard = world.post("/to/crm/contacts", &contact("a")).await;
+    heard.refused(409, "TS0015");
+    assert_eq!((heard.json["intent_status"].as_str(), acted.load(Ordering::SeqCst)), (Some("retryable"), 0));
+}
