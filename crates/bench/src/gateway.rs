@@ -21,15 +21,17 @@ use crate::subject::ANSWER_BYTES;
 /// What tells this program to be the destination.
 pub(crate) const DESTINATION: &str = "TWICESAFE_BENCH_DESTINATION";
 
-/// Answers 1 KiB to everything, for ever.
-pub(crate) fn be_the_destination() -> Result<(), Box<dyn std::error::Error>> {
+/// Answers to everything, for ever: so many bytes, after so many milliseconds.
+pub(crate) fn be_the_destination(said: &str) -> Result<(), Box<dyn std::error::Error>> {
+    let (bytes, millis) = said.split_once(' ').ok_or("BYTES MILLISECONDS")?;
+    let (bytes, delay) = (bytes.parse::<usize>()?, Duration::from_millis(millis.parse()?));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         writeln!(std::io::stdout(), "{}", listener.local_addr()?)?;
         let answer: Arc<[u8]> = format!(
-            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {ANSWER_BYTES}\r\n\r\n\"{}\"",
-            "r".repeat(ANSWER_BYTES - 2)
+            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {bytes}\r\n\r\n\"{}\"",
+            "r".repeat(bytes - 2)
         )
         .into_bytes()
         .into();
@@ -42,6 +44,9 @@ pub(crate) fn be_the_destination() -> Result<(), Box<dyn std::error::Error>> {
                 while stream.read_buf(&mut read).await.is_ok_and(|bytes| bytes > 0) {
                     while let Some(end) = request_end(&read) {
                         read.drain(..end);
+                        if !delay.is_zero() {
+                            tokio::time::sleep(delay).await;
+                        }
                         if stream.write_all(&answer).await.is_err() {
                             return;
                         }
@@ -73,9 +78,11 @@ impl Drop for Running {
     }
 }
 
-fn destination() -> Result<(Running, String), Box<dyn std::error::Error>> {
-    let mut child =
-        Command::new(std::env::current_exe()?).env(DESTINATION, "1").stdout(Stdio::piped()).spawn()?;
+fn destination(bytes: usize, delay: Duration) -> Result<(Running, String), Box<dyn std::error::Error>> {
+    let mut child = Command::new(std::env::current_exe()?)
+        .env(DESTINATION, format!("{bytes} {}", delay.as_millis()))
+        .stdout(Stdio::piped())
+        .spawn()?;
     let mut address = String::new();
     let out = child.stdout.take().ok_or("no output")?;
     std::io::BufRead::read_line(&mut std::io::BufReader::new(out), &mut address)?;
@@ -153,17 +160,9 @@ pub(crate) async fn measure(
     report: &Report,
     load: impl Fn(usize, u64) -> Load,
 ) -> Result<(), Box<dyn std::error::Error>> {
-    let (_destination, at) = destination()?;
+    let (_destination, at) = destination(ANSWER_BYTES, Duration::ZERO)?;
     let (_nginx, proxy) = nginx(&plan.folder, &at).await?;
-    let config = plan.folder.join("gateway.yaml");
-    let route = "{ match: POST /orders, action: order.place, key: request.body.id, recovery: person }";
-    std::fs::write(
-        &config,
-        format!(
-            "destinations:\n  shop:\n    base: http://{at}\n    auth: none\n    routes:\n      - {route}\n"
-        ),
-    )?;
-    let more = ["--config".to_owned(), config.display().to_string()];
+    let more = configured(plan, &at, "")?;
     report.heading("The gateway against nginx as a plain reverse proxy, requests a second, SQLite");
     for (what, callers, method, repeated, wanted) in [
         ("guarded POST, fresh keys", 64, "POST", 0, Some(0.2)),
@@ -214,6 +213,95 @@ pub(crate) async fn measure(
                 1.0,
             );
         }
+    }
+    Ok(())
+}
+
+/// A configuration in front of a destination, as arguments.
+fn configured(plan: &Plan, at: &str, more: &str) -> Result<[String; 2], Box<dyn std::error::Error>> {
+    let config = plan.folder.join("gateway.yaml");
+    let route = "{ match: POST /orders, action: order.place, key: request.body.id, recovery: person }";
+    let text = format!(
+        "destinations:\n  shop:\n    base: http://{at}\n    auth: none\n{more}    routes:\n      - {route}\n"
+    );
+    std::fs::write(&config, text)?;
+    Ok(["--config".to_owned(), config.display().to_string()])
+}
+
+/// Connections of the soak, and what is answered to each request.
+const SOAKED: usize = 1000;
+const LARGE: usize = 1 << 20;
+
+/// A thousand connections that read a megabyte again and again: what stays behind.
+pub(crate) async fn soak(plan: &Plan, report: &Report) -> Result<(), Box<dyn std::error::Error>> {
+    report.heading(&format!("{SOAKED} connections, answers of 1 MiB, for {} s", plan.seconds));
+    let (_destination, at) = destination(LARGE, Duration::ZERO)?;
+    let more = configured(plan, &at, "")?;
+    let ledger = format!("sqlite:{}", plan.folder.join("soak.db").display());
+    let serving = Serving::start_with(&plan.server, &ledger, &more).await?;
+    let load = |span: f64| Load { callers: SOAKED, repeated_percent: 0, span: Duration::from_secs_f64(span) };
+    let subject = async || {
+        let (method, path, prefix) = ("GET", "/to/shop/orders", Arc::<str>::from(""));
+        Ok::<_, Box<dyn std::error::Error>>(Proxied {
+            lines: lines(&serving.address, SOAKED).await?,
+            method,
+            path,
+            prefix,
+        })
+    };
+    // The first tenth is for getting warm.
+    harness::run(&load(plan.seconds / 10.0), &subject().await?).await?;
+    let begun = serving.resident()?;
+    let reading = subject().await?;
+    let run = harness::run(&load(plan.seconds * 0.9), &reading).await?;
+    let ended = serving.resident()?;
+    drop(reading);
+    tokio::time::sleep(Duration::from_secs(35)).await;
+    report.line(&format!(
+        "{:.0} answers a second; {:.0} MB at the start, {:.0} at the end, {:.0} when all have left; {} files open then",
+        run.ops_per_second,
+        begun as f64 / 1e6,
+        ended as f64 / 1e6,
+        serving.resident()? as f64 / 1e6,
+        serving.files()?,
+    ));
+    report.at_most("grown", ended as f64 / begun as f64, "times", 1.2);
+    Ok(())
+}
+
+/// Two gateways on one PostgreSQL against one, by themselves and where the destination takes 20 ms.
+pub(crate) async fn pair(
+    plan: &Plan,
+    report: &Report,
+    load: impl Fn(usize, u64) -> Load,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let url = plan.postgres.as_deref().ok_or("--postgres URL is needed for that part")?;
+    report.heading("Two gateways on one PostgreSQL against one, requests a second");
+    for (what, delay, limit, wanted) in [
+        ("a quick destination", 0, "", 0.9),
+        ("20 ms, 16 at a time each", 20, "    limits: { concurrency: 16 }\n", 1.8),
+    ] {
+        let (_destination, at) = destination(ANSWER_BYTES, Duration::from_millis(delay))?;
+        let more = configured(plan, &at, limit)?;
+        let gateways = [
+            Serving::start_with(&plan.server, url, &more).await?,
+            Serving::start_with(&plan.server, url, &more).await?,
+        ];
+        let (mut one, mut two) = (Vec::new(), Vec::new());
+        for round in 0..plan.rounds {
+            let (method, path) = ("POST", "/to/shop/orders");
+            let prefix: Arc<str> = format!("{delay}-{round}-{}-one:", std::process::id()).into();
+            let alone = Proxied { lines: lines(&gateways[0].address, 64).await?, method, path, prefix };
+            one.push(harness::run(&load(64, 0), &alone).await?);
+            let mut both = Vec::new();
+            for number in 0..64 {
+                both.push(Mutex::new(Line::connect(&gateways[number % 2].address).await?));
+            }
+            let prefix: Arc<str> = format!("{delay}-{round}-{}-two:", std::process::id()).into();
+            let shared = Proxied { lines: Arc::new(both), method, path, prefix };
+            two.push(harness::run(&load(64, 0), &shared).await?);
+        }
+        report.compare(what, "one", &one, "two", &two, Some(wanted));
     }
     Ok(())
 }

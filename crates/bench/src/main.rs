@@ -32,14 +32,14 @@ struct Plan {
 
 const HELP: &str = "usage: twicesafe-bench [--folder DIR] [--seconds S] [--rounds N] [--growth INTENTS]
                        [--postgres URL] [--redis HOST:PORT] [--server BINARY]
-                       [sqlite] [replay] [growth] [postgres] [server] [waiting] [gateway]
+                       [sqlite] [replay] [growth] [postgres] [server] [waiting] [gateway] [soak] [pair]
   --folder    where ledgers are made, on the disk to be measured (a new folder below the current one)
   --seconds   per measurement (1.5)
   --rounds    of each measurement; medians are printed (5)
   --growth    intents present in the growth part (1000000; the figures in docs/ are for 10000000)
   --postgres  an empty database on a private server
   --redis     a Redis with appendonly yes and appendfsync always, for the server part
-  --server    the twicesafe binary, for the server, waiting and gateway parts (target/release/twicesafe)
+  --server    the twicesafe binary, for the server, waiting, gateway, soak and pair parts (target/release/twicesafe)
 without parts: sqlite replay growth, and postgres if a URL is given";
 
 fn plan() -> Result<Plan, String> {
@@ -72,9 +72,8 @@ fn plan() -> Result<Plan, String> {
             "--postgres" => plan.postgres = Some(value()?),
             "--redis" => plan.redis = Some(value()?),
             "--server" => plan.server = value()?.into(),
-            "sqlite" | "replay" | "growth" | "postgres" | "server" | "waiting" | "gateway" => {
-                plan.parts.push(word)
-            }
+            "sqlite" | "replay" | "growth" | "postgres" | "server" | "waiting" | "gateway" | "soak"
+            | "pair" => plan.parts.push(word),
             _ => return Err(HELP.to_owned()),
         }
     }
@@ -86,8 +85,8 @@ fn plan() -> Result<Plan, String> {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    if std::env::var_os(gateway::DESTINATION).is_some() {
-        return gateway::be_the_destination();
+    if let Ok(said) = std::env::var(gateway::DESTINATION) {
+        return gateway::be_the_destination(&said);
     }
     if let Ok(path) = std::env::var("TWICESAFE_BENCH_CHILD") {
         return growth::work_until_killed(&path);
@@ -116,6 +115,8 @@ async fn measure(plan: &Plan) -> Result<(), Box<dyn std::error::Error>> {
             "server" => server::measure(plan, &report, load).await?,
             "waiting" => server::waiting(plan, &report, load).await?,
             "gateway" => gateway::measure(plan, &report, load).await?,
+            "soak" => gateway::soak(plan, &report).await?,
+            "pair" => gateway::pair(plan, &report, load).await?,
             _ => {
                 let url = plan.postgres.as_deref().ok_or("--postgres URL is needed for that part")?;
                 naive_postgres::measure(plan, &report, load, url).await?;

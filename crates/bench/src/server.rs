@@ -189,8 +189,13 @@ impl Serving {
         Ok(Self { child, address })
     }
 
+    /// Files and connections it has open.
+    pub(crate) fn files(&self) -> std::io::Result<usize> {
+        Ok(std::fs::read_dir(format!("/proc/{}/fd", self.child.id()))?.count())
+    }
+
     /// Memory it holds, in bytes.
-    fn resident(&self) -> Result<u64, Box<dyn std::error::Error>> {
+    pub(crate) fn resident(&self) -> Result<u64, Box<dyn std::error::Error>> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no figure")?;
         Ok(line.trim().trim_end_matches(" kB").parse::<u64>()? * 1024)

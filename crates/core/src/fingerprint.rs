@@ -87,13 +87,11 @@ pub fn canonical_json(input: &[u8]) -> Option<Vec<u8>> {
     serde_json_canonicalizer::to_vec(&value).ok()
 }
 
-/// Whether a JSON text has the same name twice in one object: readers differ in which of them they take. Not JSON: no.
-pub fn has_duplicate_names(input: &[u8]) -> bool {
-    serde_json::from_slice::<serde_json::Value>(input).is_ok_and(|value| {
-        let mut names = 0;
-        count_names(&value, &mut names);
-        names != names_in(input)
-    })
+/// Whether the JSON text that `value` was read from has the same name twice in one object: readers differ in which they take.
+pub fn has_duplicate_names(value: &serde_json::Value, input: &[u8]) -> bool {
+    let mut names = 0;
+    count_names(value, &mut names);
+    names != names_in(input)
 }
 
 /// Counts all names, wherever they stand.

@@ -59,8 +59,14 @@ impl Gate {
         let mut pass = Pass { gate: self, is_probe: self.check_circuit()?, _place: None };
         let crowded =
             Shut { why: "too much is under way to this destination", retry_after: Duration::from_secs(1) };
-        let entering = tokio::time::timeout(IN_LINE_TIME_MAX, self.places.clone().acquire_owned());
-        let Ok(Ok(place)) = entering.await else { return Err(crowded) };
+        let place = match self.places.clone().try_acquire_owned() {
+            Ok(place) => place,
+            Err(_) => {
+                let entering = tokio::time::timeout(IN_LINE_TIME_MAX, self.places.clone().acquire_owned());
+                let Ok(Ok(place)) = entering.await else { return Err(crowded) };
+                place
+            }
+        };
         pass._place = Some(place);
         if let Some(wait) = self.turn() {
             if wait > IN_LINE_TIME_MAX {

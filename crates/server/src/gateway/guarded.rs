@@ -28,13 +28,13 @@ pub(super) async fn answer(arrival: Arrival<'_>, request: &mut Request) -> Resul
     let header_key = request.headers.get("idempotency-key").cloned();
     let (work, step) = (own(request, "twicesafe-work"), own(request, "twicesafe-step"));
     let sending = arrival.sending(request, callback);
-    if sending.is_ambiguous() {
+    let view = Arc::new(sending.view_seen(&arrival.parameters, arrival.route.sees_headers));
+    if sending.is_ambiguous(&view) {
         return Err(Problem::bad_request(
             "the body has the same name twice in one object, and nobody knows which of them counts",
             "Send every name once.",
         ));
     }
-    let view = Arc::new(sending.view(&arrival.parameters));
     let sending = Arc::new(sending);
     let wish = Wish { arrival: &arrival, sending: &sending, view: &view, work, step, is_rehearsal };
     let mut intent = wish.intent(header_key.as_ref()).await?;
@@ -160,8 +160,12 @@ impl Wish<'_> {
 
     fn with_fingerprint(&self, intent: Intent) -> Intent {
         let (sending, view) = (self.sending.clone(), self.view.clone());
-        intent.fingerprint(self.arrival.route.recipe.clone(), move |recipe| {
-            fingerprint::made(recipe, &sending, &view)
+        let route = self.arrival.route.clone();
+        let parameters = self.arrival.parameters.clone();
+        intent.fingerprint(route.recipe.clone(), move |recipe| match *recipe == route.recipe {
+            true => fingerprint::made(recipe, &sending, &view),
+            // A recipe of an earlier configuration may look at what the present one does not.
+            false => fingerprint::made(recipe, &sending, &sending.view(&parameters)),
         })
     }
 

@@ -5,20 +5,17 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::{HeaderMap, StatusCode};
 use tokio::sync::{mpsc, oneshot};
 
 use super::upstream::Lent;
-use crate::http::{Body, Part, Response};
+use crate::http::{Body, Elsewhere, Part, Response};
 
 /// Parts that wait for a slow reader.
 const PARTS_WAITING_MAX: usize = 64;
 /// How long a reader may keep an answer from being read on; who is slower gets no more of it.
 const READER_STALL_MAX: Duration = Duration::from_secs(5);
-/// How long a destination may be silent in the middle of an answer.
-const SILENCE_MAX: Duration = Duration::from_secs(60);
 
 /// The way of a large answer to the caller who is there.
 pub(crate) struct Passed(Option<mpsc::Sender<Part>>);
@@ -63,34 +60,11 @@ impl Handover {
     }
 }
 
-/// Passes a body on as it arrives; the connection goes back when it ends.
-pub(crate) fn streamed(mut body: Incoming, lent: Lent) -> Body {
+/// Passes a body on as it arrives; the connection goes back when it ends, and is closed when nobody reads on.
+pub(crate) fn streamed(body: Incoming, lent: Lent) -> Body {
     if hyper::body::Body::is_end_stream(&body) {
         lent.give_back();
         return Body::whole(Bytes::new());
     }
-    let (parts, receiver) = mpsc::channel(PARTS_WAITING_MAX);
-    tokio::spawn(async move {
-        loop {
-            let frame = tokio::select! {
-                frame = tokio::time::timeout(SILENCE_MAX, body.frame()) => frame,
-                // Nobody reads it any more: the connection is closed, and the destination need not go on.
-                () = parts.closed() => return,
-            };
-            match frame {
-                Ok(Some(Ok(frame))) => {
-                    let Ok(data) = frame.into_data() else { continue };
-                    if parts.send(Part::Data(data)).await.is_err() {
-                        return;
-                    }
-                }
-                Ok(None) => break,
-                // Cut short, or silent for too long.
-                Ok(Some(Err(_))) | Err(_) => return,
-            }
-        }
-        lent.give_back();
-        let _ = parts.send(Part::End).await;
-    });
-    Body::parts(receiver)
+    Body::Elsewhere(Box::new(Elsewhere { body, at_end: Some(Box::new(move || lent.give_back())) }))
 }

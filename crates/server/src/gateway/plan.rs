@@ -49,6 +49,8 @@ pub(crate) struct Route {
     /// None: writes that match no route are named after method and path.
     pub(crate) action: Option<String>,
     pub(crate) is_read: bool,
+    /// Some expression speaks of headers: most do not, and then they need not be looked at.
+    pub(crate) sees_headers: bool,
     pub(crate) key: Option<Vec<Expression>>,
     pub(crate) account: Option<Word>,
     pub(crate) recipe: Recipe,
@@ -404,7 +406,9 @@ impl Route {
             native_key.and_then(|native| notes.take("recovery.native-key", NativeKey::read(native)));
         let asking = lookup.and_then(|lookup| notes.take("recovery.lookup", Asking::read(lookup)));
         let policy = notes.take("recovery", policy(&rules, lookup));
+        let all = format!("{rules:?}");
         let route = Self {
+            sees_headers: all.contains("request.headers") || all.contains("request["),
             pattern,
             action,
             is_read,

@@ -24,6 +24,11 @@ pub(crate) struct Sending {
 impl Sending {
     /// What expressions see. Who the caller says to be is not among it: secrets change, intents do not (S3).
     pub(crate) fn view(&self, parameters: &[(String, String)]) -> Value {
+        self.view_seen(parameters, true)
+    }
+
+    /// The same, for expressions that do not speak of headers.
+    pub(crate) fn view_seen(&self, parameters: &[(String, String)], sees_headers: bool) -> Value {
         let text = |(name, value): (String, String)| (name, Value::String(value));
         let mut query = Value::Object(Map::new());
         for (name, value) in pairs(self.query.as_deref().unwrap_or_default()) {
@@ -33,7 +38,10 @@ impl Sending {
             (!is_credential(name)).then_some(())?;
             Some((name.as_str().to_owned(), Value::from(value.to_str().ok()?)))
         };
-        let headers: Map<String, Value> = self.headers.iter().filter_map(header).collect();
+        let headers: Map<String, Value> = match sees_headers {
+            true => self.headers.iter().filter_map(header).collect(),
+            false => Map::new(),
+        };
         let parameters: Map<String, Value> = parameters.iter().cloned().map(text).collect();
         json!({
             "method": self.method.as_str(),
@@ -127,9 +135,12 @@ impl Sending {
     }
 
     /// Whether two who read its JSON might read different values.
-    pub(crate) fn is_ambiguous(&self) -> bool {
+    pub(crate) fn is_ambiguous(&self, view: &Value) -> bool {
         let is_json = is_json(&self.media_type()) || self.media_type().is_empty();
-        is_json && twicesafe_core::has_duplicate_names(&self.body)
+        let body = &view["body"];
+        is_json
+            && (body.is_object() || body.is_array())
+            && twicesafe_core::has_duplicate_names(body, &self.body)
     }
 }
 

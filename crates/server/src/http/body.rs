@@ -1,10 +1,10 @@
 //! Bodies of answers: whole, a stream of events, or parts as they arrive from elsewhere.
 
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use hyper::body::{Frame, SizeHint};
+use hyper::body::{Frame, Incoming, SizeHint};
 use tokio::sync::mpsc;
 
 /// Events that wait for a slow reader; one that is slower still is cut off.
@@ -19,6 +19,13 @@ pub(crate) enum Body {
         _kept: Box<dyn std::any::Any + Send>,
     },
     Parts(mpsc::Receiver<Part>),
+    Elsewhere(Box<Elsewhere>),
+}
+
+/// A body as it comes from elsewhere, with what is done when it has come to its end.
+pub(crate) struct Elsewhere {
+    pub(crate) body: Incoming,
+    pub(crate) at_end: Option<Box<dyn FnOnce() + Send>>,
 }
 
 /// Of a body that arrives from elsewhere.
@@ -68,17 +75,34 @@ impl hyper::body::Body for Body {
                 Some(Part::End) => None,
                 None => Some(Err(Cut)),
             }),
+            Self::Elsewhere(elsewhere) => {
+                let frame = ready!(Pin::new(&mut elsewhere.body).poll_frame(context));
+                let is_cut = matches!(frame, Some(Err(_)));
+                // Who knows the length does not ask for more after the last part.
+                if !is_cut
+                    && (frame.is_none() || elsewhere.body.is_end_stream())
+                    && let Some(at_end) = elsewhere.at_end.take()
+                {
+                    at_end();
+                }
+                Poll::Ready(frame.map(|frame| frame.map_err(|_| Cut)))
+            }
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self, Self::Whole(None))
+        match self {
+            Self::Whole(bytes) => bytes.is_none(),
+            Self::Elsewhere(elsewhere) => elsewhere.body.is_end_stream(),
+            Self::Events { .. } | Self::Parts(_) => false,
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
             Self::Events { .. } | Self::Parts(_) => SizeHint::default(),
+            Self::Elsewhere(elsewhere) => elsewhere.body.size_hint(),
         }
     }
 }

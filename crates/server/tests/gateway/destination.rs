@@ -53,6 +53,7 @@ impl Effect {
 
 #[derive(Default)]
 struct State {
+    connections: usize,
     effects: Vec<Effect>,
     requests: Vec<Effect>,
     script: VecDeque<Do>,
@@ -75,6 +76,7 @@ impl Destination {
         let shared = state.clone();
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
+                shared.lock().unwrap().connections += 1;
                 tokio::spawn(serve(stream, shared.clone()));
             }
         });
@@ -101,6 +103,10 @@ impl Destination {
 
     pub(crate) fn effects(&self) -> Vec<Effect> {
         self.state.lock().unwrap().effects.clone()
+    }
+
+    pub(crate) fn connections(&self) -> usize {
+        self.state.lock().unwrap().connections
     }
 
     pub(crate) fn requests(&self) -> Vec<Effect> {

@@ -9,6 +9,10 @@ async fn reads_pass_and_are_tried_again_freely() {
     let heard = gateway.world.get("/to/crm/contacts?external_id=a").await;
     assert_eq!((heard.status, &heard.json["items"][0]["id"]), (200, &json!("c_1")), "{heard:?}");
     assert!(heard.headers.contains_key("set-cookie"), "reads are passed as they are");
+    for _ in 0..5 {
+        assert_eq!(gateway.world.get("/to/crm/contacts?external_id=a").await.status, 200);
+    }
+    assert_eq!(gateway.crm.connections(), 1, "one after the other they need one connection");
     gateway.crm.script_lookups([Do::Say(503, json!({})), Do::Say(502, json!({}))]);
     assert_eq!(gateway.world.get("/to/crm/contacts?external_id=a").await.status, 200);
     gateway.crm.script_lookups((0..3).map(|_| Do::Say(503, json!({ "down": true }))));

@@ -61,6 +61,13 @@ impl Connection {
     }
 
     async fn is_ready(&mut self) -> bool {
+        let is_ready_now = match self {
+            Self::One(sender) => sender.is_ready(),
+            Self::Two(sender) => sender.is_ready(),
+        };
+        if is_ready_now {
+            return true;
+        }
         let ready = async {
             match self {
                 Self::One(sender) => sender.ready().await,
