@@ -10,7 +10,7 @@ use twicesafe_ledger::{Cursor, Filter, Name, Status, Timestamp};
 
 use super::Arrival;
 use super::expression::{Expression, Sight};
-use super::plan::Limit;
+use super::route::Limit;
 use super::sending::Sending;
 use crate::http::Problem;
 

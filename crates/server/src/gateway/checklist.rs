@@ -3,7 +3,8 @@
 use twicesafe_ledger::Recovery;
 
 use super::Destinations;
-use super::plan::{Destination, Route};
+use super::plan::Destination;
+use super::route::Route;
 use crate::config::Configuration;
 use crate::config::destinations::Mode;
 

@@ -11,7 +11,8 @@ use tokio::sync::broadcast::error::RecvError;
 use twicesafe_ledger::{Error, Intent, IntentId, Ledger, Status, Stored, Timestamp};
 
 use super::act::Errand;
-use super::plan::{Destination, Route};
+use super::plan::Destination;
+use super::route::Route;
 use super::sending::Sending;
 use crate::server::Shared;
 

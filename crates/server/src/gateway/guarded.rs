@@ -9,7 +9,7 @@ use twicesafe_ledger::{Code, Intent, Key, KeyPart, Name};
 use super::act::{Caller, Errand};
 use super::expression::{Expression, Named, Sight};
 use super::passing::Handover;
-use super::plan::{Asked, Route, Word};
+use super::route::{Asked, Route, Word};
 use super::sending::Sending;
 use super::{Arrival, callback, caps, fingerprint, told};
 use crate::config::destinations::OnHold;

@@ -8,7 +8,7 @@ use twicesafe_ledger::{Attempt, Body, Finding};
 use super::act::{Errand, drop_credentials, request};
 use super::answer::Whole;
 use super::expression::Sight;
-use super::plan::Asking;
+use super::route::Asking;
 use super::sending::{Sending, is_credential};
 use super::upstream::{Care, Failure};
 

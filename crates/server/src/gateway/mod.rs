@@ -22,6 +22,7 @@ mod place;
 mod plan;
 mod reads;
 mod report;
+mod route;
 mod sending;
 mod spec;
 mod template;
@@ -40,7 +41,8 @@ use crate::config::Configuration;
 use crate::config::destinations::Mode;
 use crate::http::{Problem, Request, Response};
 use crate::server::Shared;
-use plan::{Destination, Route, Wrong};
+use plan::{Destination, Wrong};
+use route::Route;
 use sending::Sending;
 
 pub(crate) use callback::keep_promises;

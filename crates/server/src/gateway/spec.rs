@@ -4,7 +4,8 @@ use serde::Serialize;
 use twicesafe_ledger::Recovery;
 
 use super::Destinations;
-use super::plan::{Asked, Destination, Route, Word};
+use super::plan::Destination;
+use super::route::{Asked, Route, Word};
 use crate::config::Configuration;
 use crate::error::ServerError;
 

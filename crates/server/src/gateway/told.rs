@@ -11,7 +11,7 @@ use twicesafe_ledger::{
 
 use super::act::Aside;
 use super::answer::Whole;
-use super::plan::Route;
+use super::route::Route;
 use crate::api::facts;
 use crate::config::destinations::{OnHold, OnSuperseded};
 use crate::http::{Body, Problem, Response};

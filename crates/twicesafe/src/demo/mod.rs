@@ -4,6 +4,7 @@
 //! the shop counted.
 
 mod shop;
+mod web;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -38,10 +39,11 @@ impl Drop for Folder {
 /// One way of running things twice: its name, and what does it.
 type Story = (&'static str, fn(&Demo, How, &str) -> std::io::Result<()>);
 
-const STORIES: [Story; 3] = [
+const STORIES: [Story; 4] = [
     ("run twice", run_twice),
     ("two at once", two_at_once),
     ("killed after the shop acted, then run again", killed_then_again),
+    ("answered 500 after the shop acted, tried again over HTTP", answered_500),
 ];
 
 struct Demo {
@@ -73,7 +75,8 @@ pub(crate) fn run(out: &mut impl Write) -> Result<(), Failure> {
         out,
         "\nWith Twicesafe the automation was started as\n  \
          twicesafe run --scope demo/socks --key ORDER --recovery lookup --lookup 'ask the shop' -- buy ORDER\n\
-         The second start found the first one's answer in the ledger, waited for it, or asked the shop."
+         The second start found the first one's answer in the ledger, waited for it, or asked the shop. The last line is a\n\
+         workflow that changed one URL: http://127.0.0.1:4080/to/shop/orders, with twicesafe serve behind it."
     )?;
     Ok(())
 }
@@ -101,6 +104,17 @@ fn killed_then_again(demo: &Demo, how: How, order: &str) -> std::io::Result<()> 
     first.wait()?;
     demo.start(how, order, Duration::ZERO)?.wait()?;
     Ok(())
+}
+
+fn answered_500(demo: &Demo, how: How, order: &str) -> std::io::Result<()> {
+    match how {
+        How::Plain => web::order(&demo.shop.address(), "/orders", order),
+        How::Guarded => {
+            let folder = demo.ledger.parent().unwrap_or(Path::new("."));
+            let gateway = web::Gateway::start(folder, &demo.shop.address())?;
+            web::order(&gateway.address, "/to/shop/orders", order)
+        }
+    }
 }
 
 impl Demo {

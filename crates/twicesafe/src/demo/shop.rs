@@ -2,15 +2,17 @@
 
 use std::collections::HashMap;
 use std::ffi::OsString;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+/// Longest line anybody says to the shop.
+const LINE_BYTES_MAX: usize = 1000;
 /// Exit status of an automation that certainly did nothing.
 const NOT_SENT: i32 = 75;
 
-type Orders = Arc<Mutex<HashMap<String, usize>>>;
+pub(super) type Orders = Arc<Mutex<HashMap<String, usize>>>;
 
 pub(super) struct Shop {
     address: SocketAddr,
@@ -44,27 +46,42 @@ impl Shop {
     }
 }
 
-fn count(orders: &Orders, name: &str) -> usize {
+pub(super) fn count(orders: &Orders, name: &str) -> usize {
     orders.lock().unwrap_or_else(PoisonError::into_inner).get(name).copied().unwrap_or(0)
 }
 
+/// Takes an order; says how many of that name there are now.
+pub(super) fn take(orders: &Orders, name: &str) -> usize {
+    let mut orders = orders.lock().unwrap_or_else(PoisonError::into_inner);
+    let number = orders.entry(name.to_owned()).or_default();
+    *number += 1;
+    *number
+}
+
 fn serve(mut customer: TcpStream, orders: &Orders) -> io::Result<()> {
-    let mut line = String::new();
-    BufReader::new(customer.try_clone()?).read_line(&mut line)?;
+    let line = first_line(&mut customer)?;
+    if line.contains(" HTTP/1.") {
+        return super::web::serve(customer, &line, orders);
+    }
     match line.split_whitespace().collect::<Vec<_>>().as_slice() {
         ["order", name, answers_after] => {
-            let number = {
-                let mut orders = orders.lock().unwrap_or_else(PoisonError::into_inner);
-                let number = orders.entry((*name).to_owned()).or_default();
-                *number += 1;
-                *number
-            };
+            let number = take(orders, name);
             std::thread::sleep(Duration::from_millis(answers_after.parse().unwrap_or(0)));
             writeln!(customer, "thank you, {name}/{number}")
         }
         ["ask", name] => writeln!(customer, "{}", count(orders, name)),
         _ => writeln!(customer, "what?"),
     }
+}
+
+/// The first line, and not a byte more.
+fn first_line(customer: &mut TcpStream) -> io::Result<String> {
+    let mut line = Vec::new();
+    let mut byte = [0];
+    while line.len() < LINE_BYTES_MAX && customer.read(&mut byte)? > 0 && byte != *b"\n" {
+        line.push(byte[0]);
+    }
+    Ok(String::from_utf8_lossy(&line).into_owned())
 }
 
 /// One line to the shop, one line back. `None`: the shop could not be reached, and nothing was sent.

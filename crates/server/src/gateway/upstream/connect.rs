@@ -142,11 +142,7 @@ impl Upstream {
             .handshake(TokioIo::new(stream))
             .await
             .map_err(|error| error.to_string())?;
-        tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!("a connection to a destination ended: {error}");
-            }
-        });
+        tokio::spawn(kept_up(connection));
         Ok(Connection::One(sender))
     }
 
@@ -161,11 +157,7 @@ impl Upstream {
             .handshake(TokioIo::new(stream))
             .await
             .map_err(|error| error.to_string())?;
-        tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!("a connection to a destination ended: {error}");
-            }
-        });
+        tokio::spawn(kept_up(connection));
         self.pool.share(&sender);
         Ok(Connection::Two(sender))
     }
@@ -211,6 +203,13 @@ impl Upstream {
                 "the name {host} leads to a private address; if that is meant, say `private: true` at the destination"
             )),
         }
+    }
+}
+
+/// Does what a connection needs, until it ends.
+async fn kept_up(connection: impl Future<Output = hyper::Result<()>>) {
+    if let Err(error) = connection.await {
+        tracing::debug!("a connection to a destination ended: {error}");
     }
 }
 

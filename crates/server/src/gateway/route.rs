@@ -1,0 +1,416 @@
+//! One action at a destination: what an operator wrote of it, read once and ready to be used.
+
+use std::time::Duration;
+
+use hyper::Method;
+use hyper::header::HeaderName;
+use twicesafe_ledger::{ApprovalRule, Lookup, OnMismatch, OnReview, Policy, Recipe, Recovery, VersionMeans};
+
+use super::expression::{Expression, OF_ANSWER, OF_LOOKUP, OF_LOOKUP_ANSWER, OF_REQUEST};
+use super::fingerprint;
+use super::outcome::{Reading, Table};
+use super::pattern::{Pattern, is_read};
+use super::place::{Fixed, Place};
+use super::plan::Notes;
+use super::template::{Document, Template};
+use crate::config::destinations::{
+    self as written, Approve, Cap, Mode, OnHold, OnSuperseded, RecoveryRules, Rules, When,
+};
+
+/// How long a destination may take, unless said otherwise.
+const TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
+/// What is allowed beyond that for waiting in line and for reading.
+const ACT_SLACK: Duration = Duration::from_secs(60);
+/// How long a caller waits for an answer (S8), unless said otherwise and at most.
+const WAIT_DEFAULT: Duration = Duration::from_secs(25);
+const WAIT_MAX: Duration = Duration::from_secs(300);
+
+/// One action, ready to be used.
+#[derive(Debug)]
+pub(crate) struct Route {
+    pub(crate) pattern: Option<Pattern>,
+    /// None: writes that match no route are named after method and path.
+    pub(crate) action: Option<String>,
+    pub(crate) is_read: bool,
+    /// Some expression speaks of headers: most do not, and then they need not be looked at.
+    pub(crate) sees_headers: bool,
+    pub(crate) key: Option<Vec<Expression>>,
+    pub(crate) account: Option<Word>,
+    pub(crate) recipe: Recipe,
+    pub(crate) lane: Option<Word>,
+    pub(crate) version: Option<Expression>,
+    pub(crate) work: Option<Word>,
+    pub(crate) step: Option<Word>,
+    pub(crate) external_id: Option<Expression>,
+    pub(crate) owner: Option<String>,
+    pub(crate) policy: Policy,
+    pub(crate) native_key: Option<NativeKey>,
+    pub(crate) lookup: Option<Asking>,
+    pub(crate) stamp: Option<Stamp>,
+    pub(crate) table: Table,
+    pub(crate) timeout: Duration,
+    pub(crate) wait: Duration,
+    pub(crate) approve: Option<Asked>,
+    pub(crate) approval: ApprovalRule,
+    pub(crate) on_hold: Option<OnHold>,
+    pub(crate) on_superseded: OnSuperseded,
+    pub(crate) caps: Vec<Limit>,
+    pub(crate) mode: Mode,
+    /// Headers that are kept beside those known to hold no secret.
+    pub(crate) keep: Vec<String>,
+    pub(crate) facts: Facts,
+}
+
+/// What is known of an action, for the checklist and its spec.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Facts {
+    pub(crate) is_irreversible: bool,
+    pub(crate) moves_money: bool,
+    pub(crate) reaches_customers: bool,
+    pub(crate) upsert_instead: Option<String>,
+    pub(crate) verified: Option<String>,
+    pub(crate) has_retention: bool,
+    pub(crate) has_recovery: bool,
+}
+
+/// A fixed name, or what an expression gives.
+#[derive(Clone, Debug)]
+pub(crate) enum Word {
+    Fixed(String),
+    Given(Expression),
+}
+
+/// When a person must say yes.
+#[derive(Clone, Debug)]
+pub(crate) enum Asked {
+    Always,
+    If(Expression),
+}
+
+/// What may be done in a day without asking a person.
+#[derive(Clone, Debug)]
+pub(crate) enum Limit {
+    Count(u64),
+    Sum(Expression, f64),
+}
+
+/// Where the destination takes our key.
+#[derive(Clone, Debug)]
+pub(crate) struct NativeKey {
+    pub(crate) place: Place,
+    /// What else the destination wants to see for the key to count.
+    pub(crate) with: Fixed,
+    pub(crate) bytes_max: Option<usize>,
+}
+
+/// Where a request carries a key of ours.
+#[derive(Clone, Debug)]
+pub(crate) struct Stamp {
+    pub(crate) place: Place,
+    pub(crate) with: Fixed,
+    pub(crate) text: Template,
+}
+
+/// How the destination is asked.
+#[derive(Clone, Debug)]
+pub(crate) struct Asking {
+    pub(crate) method: Method,
+    pub(crate) address: Template,
+    pub(crate) body: Option<Document>,
+    pub(crate) headers: Vec<(HeaderName, Template)>,
+    pub(crate) found: Option<Expression>,
+    pub(crate) external_id: Option<Expression>,
+    pub(crate) when: When,
+    /// The address is that of the thing itself: a 404 says that it is not there.
+    pub(crate) asks_for_itself: bool,
+}
+
+/// An expression if it speaks of the request, and otherwise a name.
+fn word(text: &str) -> Result<Word, String> {
+    let speaks = text.match_indices("request").any(|(at, found)| {
+        let before = text[..at].chars().next_back();
+        let after = text[at + found.len()..].chars().next();
+        !before.is_some_and(|c| c.is_alphanumeric() || c == '_') && matches!(after, Some('.' | '['))
+    });
+    let is_name = text.chars().all(|c| c.is_alphanumeric() || "_-:@+=".contains(c)) && !text.is_empty();
+    match (speaks, is_name) {
+        (true, _) => Expression::parse(text, OF_REQUEST).map(Word::Given),
+        (false, true) => Ok(Word::Fixed(text.to_owned())),
+        (false, false) => Err(format!(
+            "`{text}` is neither a name (letters, digits and _ - : @ + =) nor an expression over the request: request.body.id"
+        )),
+    }
+}
+
+impl Route {
+    /// Reads what was written of it; what is wrong is noted.
+    pub(super) fn read(
+        pattern: Option<Pattern>,
+        action: Option<String>,
+        is_read: bool,
+        rules: Rules,
+        notes: &mut Notes,
+    ) -> Option<Self> {
+        let before = notes.wrong.len();
+        let expression = |notes: &mut Notes, field: &str, text: &Option<String>, names: &[&str]| {
+            text.as_ref().and_then(|text| notes.take(field, Expression::parse(text, names)))
+        };
+        let a_word = |notes: &mut Notes, field: &str, text: &Option<String>| {
+            text.as_ref().and_then(|text| notes.take(field, word(text)))
+        };
+        let key = rules.key.as_ref().map(|texts| {
+            let parse = |text: &String| notes.take("key", Expression::parse(text, OF_REQUEST));
+            texts.0.iter().filter_map(parse).collect()
+        });
+        if let Some(parts) = rules.ignore.as_ref()
+            && let Some(wrong) = parts.0.iter().find(|text| !fingerprint::is_part(text))
+        {
+            notes.take::<()>("ignore", Err(format!("`{wrong}` cannot be left out; name a field of the body or the query: request.body.sent_at")));
+        }
+        if let Some(texts) = &rules.fingerprint {
+            for text in &texts.0 {
+                notes.take("fingerprint", Expression::parse(text, OF_REQUEST));
+            }
+        }
+        let asked_about = asked_about(&rules);
+        if let Some(part) = rules
+            .ignore
+            .iter()
+            .flat_map(|texts| &texts.0)
+            .find(|part| asked_about.iter().any(|text| text.contains(part.as_str())))
+        {
+            notes.take::<()>(
+                "ignore",
+                Err(format!("`{part}` decides whether a person is asked: it cannot be left out")),
+            );
+        }
+        // What a person would be asked about is compared, whatever else is (S30).
+        let only = rules.fingerprint.as_ref().map(|texts| [texts.0.as_slice(), &asked_about].concat());
+        let recipe =
+            fingerprint::recipe(only.as_deref(), rules.ignore.as_ref().map(|texts| texts.0.as_slice()));
+        let (native_key, lookup) = match &rules.recovery {
+            Some(RecoveryRules::NativeKey(native, lookup)) => (Some(native), lookup.as_ref()),
+            Some(RecoveryRules::Lookup(lookup)) => (None, Some(lookup)),
+            _ => (None, None),
+        };
+        let native_key =
+            native_key.and_then(|native| notes.take("recovery.native-key", NativeKey::read(native)));
+        let asking = lookup.and_then(|lookup| notes.take("recovery.lookup", Asking::read(lookup)));
+        let policy = notes.take("recovery", policy(&rules, lookup));
+        let all = format!("{rules:?}");
+        let route = Self {
+            sees_headers: all.contains("request.headers") || all.contains("request["),
+            pattern,
+            action,
+            is_read,
+            key,
+            account: a_word(notes, "account", &rules.account),
+            recipe,
+            lane: a_word(notes, "lane", &rules.lane),
+            version: expression(notes, "version", &rules.version, OF_REQUEST),
+            work: a_word(notes, "work", &rules.work),
+            step: a_word(notes, "step", &rules.step),
+            external_id: expression(notes, "external_id", &rules.external_id, OF_ANSWER),
+            owner: rules.owner.clone(),
+            table: Table {
+                readings: readings(&rules, notes),
+                after_doubt: rules.after_doubt.clone().unwrap_or_default(),
+                refusal_replayed_for: rules.refusal_replayed_for.map(|span| span.0),
+                has_native_key: native_key.is_some(),
+            },
+            native_key,
+            lookup: asking,
+            stamp: rules.stamp.as_ref().and_then(|stamp| notes.take("stamp", Stamp::read(stamp))),
+            timeout: rules.timeout.map_or(TIMEOUT_DEFAULT, |span| span.0),
+            wait: rules.wait.map_or(WAIT_DEFAULT, |span| span.0.min(WAIT_MAX)),
+            approve: approve(&rules, notes),
+            approval: approval(&rules),
+            on_hold: rules.on_hold,
+            on_superseded: rules.on_superseded.unwrap_or(OnSuperseded::Refuse),
+            caps: caps(&rules, notes),
+            mode: rules.mode.unwrap_or(Mode::Guard),
+            keep: rules.keep.clone().map(|texts| texts.0).unwrap_or_default(),
+            facts: Facts {
+                is_irreversible: rules.irreversible.unwrap_or_default(),
+                moves_money: rules.moves_money.unwrap_or_default(),
+                reaches_customers: rules.reaches_customers.unwrap_or_default(),
+                upsert_instead: rules.upsert_instead.clone(),
+                verified: rules.verified.clone(),
+                has_retention: rules.retention.is_some(),
+                has_recovery: rules.recovery.is_some(),
+            },
+            policy: policy.clone().unwrap_or_default(),
+        };
+        if route.version.is_some() && route.lane.is_none() {
+            notes.take::<()>("version", Err("a version needs a `lane:`".to_owned()));
+        }
+        (notes.wrong.len() == before).then_some(route)
+    }
+
+    /// Whether it is about something that need not be guarded.
+    pub(crate) fn lets_pass(&self, method: &Method) -> bool {
+        self.is_read || self.pattern.is_none() && is_read(method)
+    }
+}
+
+/// The expressions that decide whether a person is asked.
+fn asked_about(rules: &Rules) -> Vec<String> {
+    let mut all: Vec<String> = rules.caps.iter().flatten().filter_map(|cap| cap.sum.clone()).collect();
+    if let Some(Approve::If(text)) = &rules.approve {
+        all.push(text.clone());
+    }
+    all
+}
+
+fn readings(rules: &Rules, notes: &mut Notes) -> Vec<Reading> {
+    let Some(outcomes) = &rules.outcomes else { return Vec::new() };
+    let read = |reading: &written::Reading| {
+        let when = match &reading.when {
+            Some(text) => Some(notes.take("outcomes", Expression::parse(text, OF_ANSWER))?),
+            None => None,
+        };
+        Some(Reading { status: reading.status, when, means: reading.means })
+    };
+    outcomes.0.iter().filter_map(read).collect()
+}
+
+fn approve(rules: &Rules, notes: &mut Notes) -> Option<Asked> {
+    match rules.approve.as_ref()? {
+        Approve::Fixed(true) => Some(Asked::Always),
+        Approve::Fixed(false) => None,
+        Approve::If(text) => notes.take("approve", Expression::parse(text, OF_REQUEST)).map(Asked::If),
+    }
+}
+
+fn approval(rules: &Rules) -> ApprovalRule {
+    let default = ApprovalRule::default();
+    let Some(written) = &rules.approval else { return default };
+    ApprovalRule {
+        expires_after: written.expires.map_or(default.expires_after, |span| span.0),
+        people: written.people.unwrap_or(default.people),
+        requester_may_approve: written.requester_may_approve,
+    }
+}
+
+fn caps(rules: &Rules, notes: &mut Notes) -> Vec<Limit> {
+    let read = |cap: &Cap| match (cap.count, &cap.sum, cap.max) {
+        (Some(count), None, None) => Some(Limit::Count(count)),
+        (None, Some(sum), Some(max)) => {
+            notes.take("caps", Expression::parse(sum, OF_REQUEST)).map(|sum| Limit::Sum(sum, max))
+        }
+        _ => {
+            notes.take("caps", Err("write {count: 100}, or {sum: request.body.amount, max: 5000}".to_owned()))
+        }
+    };
+    rules.caps.iter().flatten().filter_map(read).collect()
+}
+
+impl NativeKey {
+    fn read(written: &written::NativeKeyRules) -> Result<Self, String> {
+        let place = match (&written.header, &written.body, &written.query) {
+            (None, None, None) => Place::header("Idempotency-Key")?,
+            (header, body, query) => Place::read(header.as_deref(), body.as_deref(), query.as_deref())?,
+        };
+        match written.bytes_max {
+            // Fewer could fall together for different intents.
+            Some(bytes) if bytes < 16 => Err("a key of fewer than 16 bytes is not one".to_owned()),
+            bytes_max => Ok(Self { place, with: Fixed::read(&written.with)?, bytes_max }),
+        }
+    }
+}
+
+impl Stamp {
+    fn read(written: &written::Stamp) -> Result<Self, String> {
+        let text = written.r#as.as_deref().unwrap_or("{{ destination_key }}");
+        Ok(Self {
+            place: Place::read(written.header.as_deref(), written.body.as_deref(), written.query.as_deref())?,
+            with: Fixed::read(&written.with)?,
+            text: Template::parse(text, OF_LOOKUP)?,
+        })
+    }
+}
+
+impl Asking {
+    fn read(written: &written::LookupRules) -> Result<Self, String> {
+        let (method, address) = match (&written.get, &written.post) {
+            (Some(address), None) => (Method::GET, address),
+            (None, Some(address)) => (Method::POST, address),
+            _ => return Err("a lookup needs either `get:` or `post:`".to_owned()),
+        };
+        if !address.starts_with('/') {
+            return Err(format!(
+                "`{address}` does not begin with a slash: it is below the destination's base"
+            ));
+        }
+        let asks_for_itself = method == Method::GET && !address.contains('?');
+        if written.found.is_none() && !asks_for_itself {
+            return Err(
+                "a search answers 200 whether or not it finds anything: say with `found:` when it has"
+                    .to_owned(),
+            );
+        }
+        let header = |(name, text): (&String, &String)| {
+            let name =
+                HeaderName::from_bytes(name.as_bytes()).map_err(|_| format!("`{name}` is not a header"))?;
+            Ok((name, Template::parse(text, OF_LOOKUP)?))
+        };
+        let expression = |text: &String| Expression::parse(text, OF_LOOKUP_ANSWER);
+        Ok(Self {
+            method,
+            address: Template::parse(address, OF_LOOKUP)?,
+            body: written.body.as_ref().map(|body| Document::parse(body, OF_LOOKUP)).transpose()?,
+            headers: written.headers.iter().map(header).collect::<Result<_, String>>()?,
+            found: written.found.as_ref().map(expression).transpose()?,
+            external_id: written.external_id.as_ref().map(expression).transpose()?,
+            when: written.when,
+            asks_for_itself,
+        })
+    }
+}
+
+/// What is agreed with the ledger (S14).
+fn policy(rules: &Rules, lookup: Option<&written::LookupRules>) -> Result<Policy, String> {
+    let mut policy = Policy::default();
+    if let Some(lease) = rules.lease {
+        policy.lease = lease.0;
+    }
+    let timeout = rules.timeout.map_or(TIMEOUT_DEFAULT, |span| span.0);
+    policy.act_max = policy.lease.max(timeout + ACT_SLACK);
+    let in_flight_max = lookup.and_then(|lookup| lookup.in_flight_max).or(rules.in_flight_max);
+    policy.in_flight_max = in_flight_max.map_or(policy.in_flight_max, |span| span.0);
+    let lookup = lookup.map(|lookup| {
+        let default = Lookup::default();
+        let lag = lookup.lag.map_or(default.lag, |span| span.0);
+        let least = policy.in_flight_max.saturating_add(lag);
+        Lookup { lag, lookup_for: lookup.lookup_for.map_or(default.lookup_for.max(least), |span| span.0) }
+    });
+    policy.recovery = match (&rules.recovery, lookup) {
+        (Some(RecoveryRules::Repeat), _) => Recovery::Repeat,
+        (Some(RecoveryRules::NativeKey(native, _)), lookup) => Recovery::NativeKey {
+            retention: native.retention.map_or(Recovery::NATIVE_RETENTION_UNKNOWN, |span| span.0),
+            lookup,
+        },
+        (Some(RecoveryRules::Lookup(_)), Some(lookup)) => Recovery::Lookup(lookup),
+        _ => Recovery::Person,
+    };
+    if let Some(retries) = &rules.retries {
+        policy.attempts_max = retries.attempts.unwrap_or(policy.attempts_max);
+        policy.backoff.base = retries.base.map_or(policy.backoff.base, |span| span.0);
+        policy.backoff.cap = retries.cap.map_or(policy.backoff.cap, |span| span.0);
+    }
+    policy.retention = rules.retention.map_or(policy.retention, |span| span.0);
+    policy.on_mismatch = match rules.on_mismatch {
+        Some(written::OnMismatch::Replay) => OnMismatch::Replay,
+        _ => OnMismatch::Refuse,
+    };
+    policy.version_means = match rules.version_means {
+        Some(written::VersionMeans::Snapshot) => VersionMeans::Snapshot,
+        _ => VersionMeans::Order,
+    };
+    policy.on_review = match rules.on_review {
+        Some(written::OnReview::Pass) => OnReview::Pass,
+        _ => OnReview::Block,
+    };
+    policy.check().map_err(|error| error.to_string())?;
+    Ok(policy)
+}
