@@ -58,33 +58,25 @@ async fn what_is_not_understood_is_refused_and_not_repeated() {
     world.stop().await;
 }
 
-async fn raw(world: &World, bytes: &[u8]) -> Heard {
-    let mut stream = TcpStream::connect(world.address).await.unwrap();
-    let _ = stream.write_all(bytes).await;
-    let mut heard = Vec::new();
-    let _ = tokio::time::timeout(Duration::from_secs(5), stream.read_to_end(&mut heard)).await;
-    Heard::parse(&heard)
-}
-
 #[tokio::test]
 async fn oversized_requests_are_refused_early() {
     let world = World::new().await;
     let announced = b"POST /v1/claim HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 99999999999\r\n\r\n";
-    raw(&world, announced).await.refused(413, "TS0005");
+    world.raw(announced).await.refused(413, "TS0005");
     let mut endless = b"POST /v1/claim HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n".to_vec();
     for _ in 0..9 {
         endless.extend(b"100000\r\n");
         endless.extend(vec![b'x'; 0x10_0000]);
         endless.extend(b"\r\n");
     }
-    assert!(matches!(raw(&world, &endless).await.status, 413 | 0), "refused, or cut off while sending");
+    assert!(matches!(world.raw(&endless).await.status, 413 | 0), "refused, or cut off while sending");
     let bomb = format!("GET / HTTP/1.1\r\nhost: localhost\r\n{}\r\n", "x: y\r\n".repeat(500));
-    assert_eq!(raw(&world, bomb.as_bytes()).await.status, 431);
+    assert_eq!(world.raw(bomb.as_bytes()).await.status, 431);
     let long = format!("GET /{} HTTP/1.1\r\nhost: localhost\r\n\r\n", "a".repeat(100_000));
-    assert!(matches!(raw(&world, long.as_bytes()).await.status, 414 | 431 | 0));
-    assert_eq!(raw(&world, b"\x16\x03\x01 not http at all\r\n\r\n").await.status, 400);
+    assert!(matches!(world.raw(long.as_bytes()).await.status, 414 | 431 | 0));
+    assert_eq!(world.raw(b"\x16\x03\x01 not http at all\r\n\r\n").await.status, 400);
     let broken = b"POST /v1/claim HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n";
-    assert_eq!(raw(&world, broken).await.status, 400);
+    assert_eq!(world.raw(broken).await.status, 400);
     assert_eq!(world.get("/healthz").await.status, 200);
     world.stop().await;
 }

@@ -110,7 +110,7 @@ impl World {
     /// Sends bytes as they are.
     pub(crate) async fn raw(&self, bytes: &[u8]) -> Heard {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
-        stream.write_all(bytes).await.unwrap();
+        let _ = stream.write_all(bytes).await;
         let mut heard = Vec::new();
         let _ = tokio::time::timeout(Duration::from_secs(5), stream.read_to_end(&mut heard)).await;
         Heard::parse(&heard)

@@ -1,6 +1,7 @@
 //! The binary as a user meets it, and the workspace as its engineers agreed on it.
 
 mod data;
+mod demo;
 mod explain;
 mod operators;
 mod run;

@@ -166,3 +166,31 @@ async fn s13_a_caller_that_leaves_does_not_undo_what_was_sent() {
     assert_eq!((again.status, again.headers["idempotent-replayed"].as_str()), (201, "true"));
     gateway.crm.check_effects(1);
 }
+
+#[tokio::test]
+async fn s7_what_cannot_be_recorded_is_not_sent() {
+    let folder = std::env::temp_dir().join(format!("twicesafe-gateway-full-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let address = format!("sqlite:{}", folder.join("ledger.db").display());
+    let ledger = twicesafe_ledger::Open::at(&address).bytes_max(1_000_000).open().await.unwrap();
+    let crm = Destination::new().await;
+    let clock = std::sync::Arc::new(twicesafe_ledger::ManualClock::at(0));
+    let world = World::on(ledger, clock, &configuration(&crm, "auth: none", PERSON, "")).await;
+    let mut done = 0;
+    let refused = loop {
+        let body = json!({ "id": done.to_string(), "text": "x".repeat(40_000) });
+        let heard = world.post("/to/crm/contacts", &body).await;
+        match heard.status {
+            201 => done += 1,
+            _ => break heard,
+        }
+        assert!(done < 1000, "a ledger with a limit fills up");
+    };
+    refused.refused(503, "TS0044");
+    assert!(refused.headers.contains_key("retry-after"));
+    crm.check_effects(done);
+    let replayed = world.post("/to/crm/contacts", &json!({ "id": "0", "text": "x".repeat(40_000) })).await;
+    assert_eq!((replayed.status, replayed.headers["idempotent-replayed"].as_str()), (201, "true"));
+    world.stop().await;
+    std::fs::remove_dir_all(folder).unwrap();
+}
