@@ -33,8 +33,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use hyper::Method;
-use hyper::header::HeaderValue;
-use twicesafe_ledger::{Code, Name};
+use hyper::header::{HeaderMap, HeaderValue};
+use twicesafe_ledger::{Code, Name, Status};
 
 use crate::access::{Principal, Right};
 use crate::config::Configuration;
@@ -189,15 +189,32 @@ async fn found(shared: &Arc<Shared>, request: &mut Request) -> Result<Response, 
     shared.pauses.check(&destination.name, principal.token())?;
     let (route, parameters) = destination.route(&request.method, &path);
     let (route, is_read) = (route.clone(), route.lets_pass(&request.method));
-    let arrival = Arrival { shared, principal, destination, route, parameters, path };
-    if is_read {
-        return Box::pin(reads::pass(arrival, request)).await;
+    let mode = route.mode;
+    let arrival = Arrival { shared, principal, destination: destination.clone(), route, parameters, path };
+    let (answered, what) = match (is_read, mode) {
+        (true, _) => (Box::pin(reads::pass(arrival, request)).await, "read"),
+        (false, Mode::Observe) => (Box::pin(observe::answer(arrival, request)).await, "observed"),
+        (false, Mode::Guard) => {
+            let answered = Box::pin(guarded::answer(arrival, request)).await;
+            let what = answered.as_ref().map_or("refused here", |response| came_to(&response.headers));
+            (answered, what)
+        }
+    };
+    shared.metrics.destination(&destination.name, what);
+    answered
+}
+
+/// What a guarded write came to, by what its caller is told.
+fn came_to(headers: &HeaderMap) -> &'static str {
+    if headers.contains_key("idempotent-replayed") {
+        return "replayed";
     }
-    request.read_body(REQUEST_BYTES_MAX).await?;
-    match arrival.route.mode {
-        Mode::Guard => Box::pin(guarded::answer(arrival, request)).await,
-        Mode::Observe => Box::pin(observe::answer(arrival, request)).await,
-    }
+    let status = headers.get("twicesafe-status").and_then(|value| value.to_str().ok());
+    Status::ALL
+        .iter()
+        .map(|known| known.as_str())
+        .find(|known| Some(*known) == status)
+        .unwrap_or("refused here")
 }
 
 impl Arrival<'_> {

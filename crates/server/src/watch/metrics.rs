@@ -1,7 +1,9 @@
 //! Metrics in the text format of Prometheus: what this process did, and where intents stand in the ledger.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use twicesafe_ledger::{Statistics, Status, Verdict};
@@ -18,6 +20,8 @@ const OTHER: &str = "other";
 pub(crate) struct Metrics {
     routes: Vec<Counted>,
     verdicts: [AtomicU64; VERDICTS.len()],
+    /// What was answered for destinations, by destination and what it came to. As many as an operator named.
+    destinations: Mutex<BTreeMap<(String, &'static str), u64>>,
 }
 
 #[derive(Default)]
@@ -33,7 +37,14 @@ impl Metrics {
         Self {
             routes: (0..=ROUTES.len()).map(|_| Counted::default()).collect(),
             verdicts: Default::default(),
+            destinations: Mutex::default(),
         }
+    }
+
+    /// Counts one request for a destination.
+    pub(crate) fn destination(&self, name: &str, what: &'static str) {
+        let mut counts = self.destinations.lock().unwrap_or_else(PoisonError::into_inner);
+        *counts.entry((name.to_owned(), what)).or_default() += 1;
     }
 
     pub(crate) fn verdict(&self, verdict: &Verdict) {
@@ -70,6 +81,18 @@ impl Metrics {
         head(&mut text, "twicesafe_claims_total", "counter", "Claims, by what they were told.");
         for (verdict, count) in VERDICTS.iter().zip(&self.verdicts) {
             let _ = writeln!(text, "twicesafe_claims_total{{verdict=\"{verdict}\"}} {}", read(count));
+        }
+        head(
+            &mut text,
+            "twicesafe_destination_requests_total",
+            "counter",
+            "Requests for destinations, by what they came to: read, observed, replayed, refused here, or where the intent stood.",
+        );
+        for ((name, what), count) in self.destinations.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            let _ = writeln!(
+                text,
+                "twicesafe_destination_requests_total{{destination=\"{name}\",result=\"{what}\"}} {count}"
+            );
         }
         head(
             &mut text,

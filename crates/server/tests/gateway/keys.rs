@@ -20,6 +20,13 @@ async fn s27_a_repetition_gets_the_first_answer_and_nothing_is_sent() {
     gateway.crm.check_effects(2);
     let known = gateway.wait_for(SCOPE, "a", "done").await;
     assert_eq!(known["external_id"], "c_1");
+    let metrics = gateway.world.get("/metrics").await.text;
+    for (result, count) in [("done", 2), ("replayed", 1)] {
+        let line = format!(
+            "twicesafe_destination_requests_total{{destination=\"crm\",result=\"{result}\"}} {count}\n"
+        );
+        assert!(metrics.contains(&line), "{metrics}");
+    }
 }
 
 #[tokio::test]

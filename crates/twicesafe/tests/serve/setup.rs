@@ -116,3 +116,51 @@ fn tokens_are_made_listed_and_revoked() {
     check(&world, &with(&["token", "revoke", "n8n"]), 0, &["revoked"], &[]);
     check(&world, &with(&["token", "revoke", "n8n"]), 2, &[], &["TS0086"]);
 }
+
+#[test]
+fn the_catalog_says_what_is_verified_and_a_spec_says_what_is_agreed() {
+    let world = World::sqlite();
+    check(&world, &["catalog"], 0, &["stripe", "native-key", "https://api.stripe.com", "(yours)"], &[]);
+    check(
+        &world,
+        &["catalog", "stripe"],
+        0,
+        &["verified POST takes", "believed Objects", "action: charge.create"],
+        &[],
+    );
+    check(&world, &["--json", "catalog", "slack"], 0, &["\"verified\":true", "\"name\":\"slack\""], &[]);
+    check(&world, &["catalog", "strpe"], 2, &[], &["did you mean `stripe`?"]);
+    check(&world, &["spec"], 2, &[], &["TS0080", "twicesafe init"]);
+    let yaml = "destinations:\n  shop:\n    base: http://127.0.0.1:9\n    routes:\n      - { match: POST /orders, action: order.place, key: request.body.id }\n";
+    file(&world, "twicesafe.yaml", yaml);
+    let spec = [
+        "shop/order.place",
+        "one order.place for each value of request.body.id",
+        "a person decides",
+        "30 days",
+    ];
+    check(&world, &["spec"], 0, &spec, &[]);
+    check(&world, &["--json", "spec", "shop"], 0, &["\"key_fields\":\"request.body.id\""], &[]);
+    check(&world, &["spec", "shop/nothing"], 2, &[], &["there are: shop/order.place"]);
+}
+
+#[test]
+fn what_is_paused_is_listed_and_resumed() {
+    for world in [World::sqlite(), World::postgres()] {
+        let ledger = ["--ledger", world.address.as_str()];
+        let with = |more: &[&'static str]| [&ledger[..], more].concat();
+        check(&world, &with(&["pause"]), 0, &[], &[]);
+        check(
+            &world,
+            &with(&["pause", "destination", "crm", "--reason", "it is being moved"]),
+            0,
+            &["destination:crm  it is being moved"],
+            &["within two seconds"],
+        );
+        check(&world, &with(&["--json", "pause"]), 0, &["\"paused\":\"destination:crm\""], &[]);
+        check(&world, &with(&["pause", "destination"]), 2, &[], &["<NAME>"]);
+        check(&world, &with(&["resume", "destination", "crm"]), 0, &[], &["It goes on"]);
+        assert_eq!(check(&world, &with(&["pause"]), 0, &[], &[]), "");
+        check(&world, &with(&["observed"]), 0, &[], &["Nothing was observed"]);
+    }
+}
