@@ -50,8 +50,15 @@ impl Due {
 
     /// Goes on until the server stops.
     pub(crate) async fn run(self: Arc<Self>) {
-        let mut changes = self.shared.ledger.changes();
+        let mut listening = None;
         loop {
+            if self.shared.destinations().is_empty() {
+                // Nobody tells what nobody listens to, which is cheaper for everybody.
+                listening = None;
+                tokio::time::sleep(LOOK_EVERY).await;
+                continue;
+            }
+            let changes = listening.get_or_insert_with(|| self.shared.ledger.changes());
             let heard = async {
                 loop {
                     match changes.recv().await {
@@ -75,9 +82,6 @@ impl Due {
     async fn look(self: &Arc<Self>) -> Result<(), Error> {
         let shared = &self.shared;
         shared.destinations().iter().for_each(|destination| destination.upstream.tidy());
-        if shared.destinations().is_empty() {
-            return Ok(());
-        }
         for status in [Status::Ready, Status::Retryable, Status::Pending] {
             let mut after = self.cursor(status);
             for _ in 0..LOOKED_AT_MAX / PAGE {
