@@ -91,8 +91,8 @@ impl Open {
     }
 }
 
-/// An act or a lookup that is under way.
-pub(crate) struct UnderWay(Ledger);
+/// Something that is under way: a claim, an act, a lookup.
+pub struct UnderWay(Ledger);
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
@@ -173,8 +173,9 @@ impl Ledger {
         Self { inner: Arc::new(Inner { store, alarms, changes, suspicion, beliefs, under_way }), actor }
     }
 
-    /// Notes that an act or a lookup is under way, until what is returned is dropped.
-    pub(crate) fn begin(&self) -> UnderWay {
+    /// Notes that something is under way, until what is returned is dropped: [`Ledger::at_rest`] waits for it.
+    #[must_use = "it is under way as long as this lives"]
+    pub fn begin(&self) -> UnderWay {
         self.inner.under_way.send_modify(|count| *count += 1);
         UnderWay(self.clone())
     }

@@ -67,7 +67,7 @@ mod turn;
 pub use attempt::{Attempt, Permit};
 pub use error::Error;
 pub use intent::{Intent, REQUEST_BYTES_MAX};
-pub use ledger::{Alarm, Claimed, Given, Ledger, Open, new_command_id};
+pub use ledger::{Alarm, Claimed, Given, Ledger, Open, UnderWay, new_command_id};
 pub use people::{Adoption, By};
 pub use remote::Held;
 pub use run::{ANSWER_BYTES_MAX, Ended};

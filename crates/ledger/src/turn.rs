@@ -5,12 +5,14 @@ use std::pin::Pin;
 use std::time::{Duration, Instant};
 
 use futures_util::future::{Fuse, FusedFuture};
+use tokio::sync::oneshot;
 use twicesafe_core::{CommandId, Grant, Verdict, WaitCause};
 use twicesafe_store::Applied;
 
 use crate::error::Error;
 use crate::intent::Intent;
-use crate::ledger::{Ledger, new_command_id};
+use crate::ledger::{Claimed, Ledger, new_command_id};
+use crate::trouble::Trouble;
 
 /// Pauses before asking again where nobody knows how long to wait: at first, and at most.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
@@ -29,6 +31,26 @@ pub(crate) struct Turn {
 }
 
 impl Ledger {
+    /// A claim in a task of its own: leave that nobody is there to take is given back, or the intent would be in doubt though
+    /// nothing was sent.
+    async fn claim_for_one_who_may_leave(&self, intent: &Intent, started: Instant) -> Result<Applied, Error> {
+        let (told, hearing) = oneshot::channel();
+        let (ledger, intent, under_way) = (self.clone(), intent.clone(), self.begin());
+        tokio::spawn(async move {
+            let _under_way = under_way;
+            let applied = ledger.claim_applied(&intent, new_command_id(), Grant::Permit).await;
+            let Err(Ok(unheard)) = told.send(applied) else { return };
+            if let Ok(Claimed::Proceed(permit)) = ledger.claimed(&intent, started, unheard) {
+                let left = Trouble::not_sent("its caller left before anything was sent");
+                if let Err(error) = permit.settle(Err(left)).await {
+                    tracing::warn!(code = %error.code(), "leave that nobody took was not given back: {error}");
+                }
+            }
+        });
+        // The task ends only after it has told.
+        hearing.await.unwrap_or(Err(Error::Pending { retry_after: RETRY_AFTER_DEFAULT }))
+    }
+
     /// Claims until there is something to do or to tell, or `patience` ends. With an id of a caller's own the same claim is
     /// made each time, and who makes it can be told of a lookup that is due; otherwise only who brought a lookup is.
     pub(crate) async fn turn<P: Future<Output = ()>>(
@@ -54,9 +76,10 @@ impl Ledger {
             }
             let started = Instant::now();
             // Boxed, so that thousands who wait hold room for waiting and not for claiming.
-            let claiming =
-                Box::pin(self.claim_applied(intent, id.unwrap_or_else(new_command_id), Grant::Permit));
-            let applied = claiming.await?;
+            let applied = match id {
+                Some(id) => Box::pin(self.claim_applied(intent, id, Grant::Permit)).await?,
+                None => Box::pin(self.claim_for_one_who_may_leave(intent, started)).await?,
+            };
             let (until, cause) = match &applied.verdict {
                 Verdict::Wait(told) => (told.until.since(applied.at), Some(told.cause)),
                 Verdict::Hold(_) if intent.waits_for_people => (PAUSE_MAX, None),

@@ -159,6 +159,25 @@ async fn s13_a_caller_that_goes_away_does_not_cancel_the_act() {
 }
 
 #[tokio::test]
+async fn s13_leave_that_nobody_is_there_to_take_is_given_back() {
+    let (ledger, shop) = (memory().await, Shop::default());
+    let counted = shop.clone();
+    {
+        let leaving = ledger.run(intent(Recovery::Person), move |_| async move { counted.take() });
+        let mut leaving = std::pin::pin!(leaving);
+        // The claim is on its way, and its caller leaves.
+        let first = std::future::poll_fn(|context| {
+            std::task::Poll::Ready(leaving.as_mut().poll(context).is_pending())
+        });
+        assert!(first.await);
+    }
+    ledger.at_rest().await;
+    let stored = ledger.look(intent(Recovery::Person).name()).await.unwrap().unwrap();
+    assert_eq!((stored.record.status, stored.record.doubt), (Status::Retryable, false), "nothing was sent");
+    assert_eq!(shop.effects(), 0);
+}
+
+#[tokio::test]
 async fn an_act_that_panics_or_fails_without_saying_how_leaves_doubt() {
     let (ledger, shop) = (memory().await, Shop::default());
     let error = ledger.run(intent(Recovery::Person), |_| async { panic!("out of paper") }).await.unwrap_err();

@@ -283,7 +283,8 @@ impl Control {
         let (before, after) = (now.actions(), after.actions());
         let store = self.shared.ledger.store();
         for ((destination, action), identity) in before {
-            if after.get(&(destination.clone(), action.clone())) != Some(&identity) {
+            let now = after.get(&(destination.clone(), action.clone()));
+            if !now.is_some_and(|now| now.carries_on(&identity)) {
                 gone.push((destination, action));
             }
         }

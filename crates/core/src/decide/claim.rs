@@ -116,6 +116,11 @@ pub(super) fn known(mut draft: Draft<'_>, claim: &Claim) -> Transition {
             draft.tell(Verdict::Replay(replay))
         }
         Status::Failed => failed(draft, claim, mismatch),
+        // Whoever wants something else cannot ask for this.
+        Status::Pending if mismatch && draft.record.attempt.is_none() => {
+            let until = draft.record.due_at.unwrap_or_else(|| draft.now()).max(draft.now());
+            draft.wait(until, WaitCause::Pending)
+        }
         _ => told_by_status(draft, claim),
     }
 }

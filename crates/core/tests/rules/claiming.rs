@@ -55,6 +55,19 @@ fn s5_a_body_written_by_an_ai_may_get_the_first_answer_marked() {
 }
 
 #[test]
+fn s24_who_wants_something_else_is_not_the_one_to_ask() {
+    let mut ledger = Ledger::agreed(Policy { on_mismatch: OnMismatch::Replay, ..Policy::new(lookup()) });
+    let permit = ledger.permit();
+    ledger.acted(&permit, unknown());
+    let cause = |verdict| match verdict {
+        Verdict::Wait(wait) => Some(wait.cause),
+        _ => None,
+    };
+    assert_eq!(cause(ledger.claim()), Some(WaitCause::LookupDue));
+    assert_eq!(cause(ledger.claim_with("other")), Some(WaitCause::Pending));
+}
+
+#[test]
 fn s4_another_recipe_is_told_the_stored_one() {
     let mut ledger = Ledger::new(Recovery::Person);
     ledger.permit();

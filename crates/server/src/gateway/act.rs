@@ -79,12 +79,18 @@ impl Errand {
         if attempt.stored().record.policy.approval.is_none() {
             return Ok(self.clone());
         }
+        let on_record = self.on_record(attempt).await?;
+        on_record.ok_or_else(|| "what was approved is not on record any more".to_owned())
+    }
+
+    /// The same with the request that is on record, if one is.
+    pub(super) async fn on_record(&self, attempt: &Attempt) -> Result<Option<Self>, String> {
         let kept = self.ledger.store().dossier(attempt.name()).await.map_err(|error| error.to_string())?;
-        let kept = kept.and_then(|dossier| Sending::from_kept(&dossier.request?));
-        let sending = kept.ok_or("what was approved is not on record any more")?;
-        let (_, parameters) = self.destination.route(&sending.method, &sending.path);
-        let view = Arc::new(sending.view(&parameters));
-        Ok(Self { sending: Arc::new(sending), view, ..self.clone() })
+        Ok(kept.and_then(|dossier| Sending::from_kept(&dossier.request?)).map(|sending| {
+            let (_, parameters) = self.destination.route(&sending.method, &sending.path);
+            let view = Arc::new(sending.view(&parameters));
+            Self { sending: Arc::new(sending), view, ..self.clone() }
+        }))
     }
 
     async fn exchanged(&self, attempt: &Attempt) -> Outcome {
@@ -225,6 +231,10 @@ impl Errand {
         let mut sending = (*self.sending).clone();
         // First, so that nothing of ours is taken for the caller's.
         drop_credentials(&self.destination, &mut sending.headers);
+        // A caller's own key would outlive a reset: the destination gets one that ends with the generation (S29).
+        if sending.headers.contains_key(IDEMPOTENCY_KEY) {
+            Place::header(IDEMPOTENCY_KEY)?.write(&mut sending, destination_key)?;
+        }
         if let Some(stamp) = &self.route.stamp {
             let sight = Sight {
                 request: Some(&self.view),
@@ -234,10 +244,6 @@ impl Errand {
             };
             stamp.with.write(&mut sending)?;
             stamp.place.write(&mut sending, &stamp.text.filled(&sight)?)?;
-        }
-        // A caller's own key would outlive a reset: the destination gets one that ends with the generation (S29).
-        if sending.headers.contains_key(IDEMPOTENCY_KEY) {
-            Place::header(IDEMPOTENCY_KEY)?.write(&mut sending, destination_key)?;
         }
         if let Some(native) = &self.route.native_key {
             native.with.write(&mut sending)?;

@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use twicesafe_ledger::{Cursor, Filter, Name, Status, Timestamp};
 
@@ -15,8 +16,11 @@ use super::sending::Sending;
 use crate::http::Problem;
 
 const DAY_MS: i64 = 24 * 3600 * 1000;
-/// What is remembered of what was let through and is not in the ledger yet.
-const LET_THROUGH_MAX: usize = 100_000;
+/// What is remembered of what was let through, and for how long it may take to be in the ledger.
+const LET_THROUGH_MAX: usize = 10_000;
+const LET_THROUGH_FOR: Duration = Duration::from_secs(60);
+/// Keys of a day and scope that are remembered as counted; a repetition of one beyond that may ask a person once more.
+const COUNTED_MAX: usize = 100_000;
 /// Intents on a page.
 const PAGE: usize = 500;
 
@@ -32,8 +36,10 @@ struct Today {
     sums: HashMap<String, f64>,
     /// Up to this number all are counted.
     newest: i64,
-    /// What was let through here and is not in the ledger yet, by key.
-    let_through: HashMap<String, Amounts>,
+    /// What is counted, by key: a repetition is not counted again.
+    counted: HashMap<String, Amounts>,
+    /// What was let through here a moment ago and is not in the ledger yet, by key.
+    let_through: HashMap<String, (Instant, Amounts)>,
 }
 
 /// The amounts of one request, by expression.
@@ -63,17 +69,23 @@ pub(super) async fn are_reached(
     if today.day != day {
         *today = Today { day, ..Today::default() };
     }
+    today.let_through.retain(|_, (at, _)| at.elapsed() < LET_THROUGH_FOR);
+    let earlier = today.counted.get(name.key.as_str());
     let others = || today.let_through.iter().filter(|(key, _)| key.as_str() != name.key.as_str());
     let is_reached = limits.iter().any(|limit| match limit {
-        Limit::Count(most) => today.count + others().count() as u64 >= *most,
+        Limit::Count(most) => {
+            let counted = today.count - u64::from(earlier.is_some());
+            counted + others().count() as u64 >= *most
+        }
         Limit::Sum(expression, most) => {
             let of = |amounts: &Amounts| amounts.get(expression.text()).copied().unwrap_or_default();
-            let known = today.sums.get(expression.text()).copied().unwrap_or_default();
-            known + others().map(|(_, amounts)| of(amounts)).sum::<f64>() + of(&own) > *most
+            let known =
+                today.sums.get(expression.text()).copied().unwrap_or_default() - earlier.map_or(0.0, of);
+            known + others().map(|(_, (_, amounts))| of(amounts)).sum::<f64>() + of(&own) > *most
         }
     });
-    if !is_reached && today.let_through.len() < LET_THROUGH_MAX {
-        today.let_through.insert(name.key.as_str().to_owned(), own);
+    if !is_reached && earlier.is_none() && today.let_through.len() < LET_THROUGH_MAX {
+        today.let_through.insert(name.key.as_str().to_owned(), (Instant::now(), own));
     }
     Ok(is_reached)
 }
@@ -130,6 +142,8 @@ async fn counted(arrival: &Arrival<'_>, scope: &str) -> Result<i64, Problem> {
         }
     }
     let mut all = arrival.shared.caps.lock();
+    // What is of another day is of no use any more.
+    all.retain(|_, today| today.day == day);
     let today = all.entry(scope.to_owned()).or_default();
     if today.day != day {
         *today = Today { day, ..Today::default() };
@@ -144,7 +158,12 @@ async fn counted(arrival: &Arrival<'_>, scope: &str) -> Result<i64, Problem> {
         today.let_through.remove(name.key.as_str());
         if let Some(amounts) = amounts {
             today.count += 1;
-            amounts.into_iter().for_each(|(text, amount)| *today.sums.entry(text).or_default() += amount);
+            for (text, amount) in &amounts {
+                *today.sums.entry(text.clone()).or_default() += amount;
+            }
+            if today.counted.len() < COUNTED_MAX {
+                today.counted.insert(name.key.as_str().to_owned(), amounts);
+            }
         }
     }
     Ok(day)

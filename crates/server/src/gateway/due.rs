@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio::sync::broadcast::error::RecvError;
-use twicesafe_ledger::{Error, Intent, IntentId, Ledger, Status, Stored, Timestamp};
+use twicesafe_ledger::{Error, Intent, IntentId, Ledger, Status, Stored, Timestamp, Trouble};
 
 use super::act::Errand;
 use super::plan::Destination;
@@ -119,6 +119,7 @@ impl Due {
         }
         let Some(dossier) = shared.ledger.store().dossier(&name).await? else { return Ok(()) };
         let sending = dossier.request.as_ref().and_then(Sending::from_kept);
+        let can_act = sending.is_some();
         let Some(errand) = errand(&shared.ledger, destination, &stored, sending) else { return Ok(()) };
         let Ok(place) = self.flights.clone().try_acquire_owned() else { return Ok(()) };
         let Some(mut intent) = Intent::on_record(&stored) else { return Ok(()) };
@@ -132,11 +133,19 @@ impl Due {
         let this = self.clone();
         tokio::spawn(async move {
             let _under_way = under_way;
+            // A server that stops meanwhile waits for it.
+            let _busy = this.shared.ledger.begin();
             // Once: when it is due again it is found again.
-            let ended = this
-                .shared
-                .ledger
-                .carry_out(&intent, std::future::ready(()), move |attempt| errand.clone().act(attempt));
+            let ended = this.shared.ledger.carry_out(&intent, std::future::ready(()), move |attempt| {
+                let errand = errand.clone();
+                async move {
+                    match can_act {
+                        true => errand.act(attempt).await,
+                        // It is known by now that it did not happen, and what to send is not.
+                        false => Err(Trouble::not_sent("left to the next caller").passed_on()),
+                    }
+                }
+            });
             if let Err(error @ Error::Store(_)) = ended.await.result {
                 tracing::warn!(code = %error.code(), intent = %id, "what is due could not be carried on: {error}");
             }

@@ -70,9 +70,10 @@ pub(super) async fn answer(arrival: Arrival<'_>, request: &mut Request) -> Resul
     let acting = errand.clone();
     let carrying = ledger.carry_out(&intent, patience, move |attempt| acting.clone().act(attempt));
     let ended = tokio::select! {
-        ended = carrying => ended,
+        biased;
         // Too large to keep: the caller who is there gets it as it arrives. It is settled when it has ended (S20).
         Ok(response) = &mut handed => return Ok(response),
+        ended = carrying => ended,
     };
     if matches!(ended.result, Err(twicesafe_ledger::Error::Held { .. })) {
         callback::promise(&arrival, &ended, &errand.sending).await?;
@@ -247,8 +248,9 @@ impl Wish<'_> {
                 expression.holds(&self.sight()).map_err(|why| not_worked_out("approve", &why))?
             }
         };
-        // A rehearsal is not counted: where things are, somebody is asked about it.
-        let is_uncounted = self.is_rehearsal && !route.caps.is_empty();
+        // A rehearsal is not counted, and writes without a route are not counted together: where things are counted, somebody
+        // is asked about those.
+        let is_uncounted = (self.is_rehearsal || route.action.is_none()) && !route.caps.is_empty();
         Ok(asked || is_uncounted || caps::are_reached(self.arrival, name, &self.sight()).await?)
     }
 

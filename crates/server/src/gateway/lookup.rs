@@ -18,9 +18,14 @@ const LOOKUP_BYTES_MAX: usize = 4 << 20;
 impl Errand {
     /// Asks, under a permit of its own.
     pub(crate) async fn look_up(self, attempt: Attempt) -> Finding {
-        let destination_key = self.destination_key(&attempt);
-        match &self.route.lookup {
-            Some(asking) => self.ask(asking, attempt.name().key.as_str(), &destination_key).await,
+        // What is asked about is what may have been sent, not what somebody brings along now.
+        let errand = match self.on_record(&attempt).await {
+            Ok(on_record) => on_record.unwrap_or(self),
+            Err(why) => return Finding::Silent { reason: why.into() },
+        };
+        let destination_key = errand.destination_key(&attempt);
+        match &errand.route.lookup {
+            Some(asking) => errand.ask(asking, attempt.name().key.as_str(), &destination_key).await,
             None => Finding::Silent { reason: "the route says no more how to ask".into() },
         }
     }

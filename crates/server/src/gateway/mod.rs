@@ -29,7 +29,7 @@ mod template;
 mod told;
 pub(crate) mod upstream;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use hyper::Method;
@@ -105,34 +105,66 @@ impl Destinations {
         route.map_or(&destination.unrouted, |route| route).owner.as_deref()
     }
 
-    /// Every action there is, by destination, with what its keys are made of: what keys live under.
-    pub(crate) fn actions(&self) -> BTreeMap<(String, String), String> {
-        let mut all = BTreeMap::new();
+    /// Every action there is, by destination, with what its keys are made of and where the destination takes one: what keys
+    /// live by.
+    pub(crate) fn actions(&self) -> BTreeMap<(String, String), Identity> {
+        let mut all: BTreeMap<(String, String), Identity> = BTreeMap::new();
         for destination in self.iter() {
             for route in destination.routes.iter().filter(|route| !route.is_read) {
-                if let Some(action) = &route.action {
-                    let identity =
-                        format!("{:?} {} {:?}", route.account, route.key_words(), route.native_key);
-                    all.insert((destination.name.clone(), action.clone()), identity);
+                let Some(action) = &route.action else { continue };
+                let identity = all.entry((destination.name.clone(), action.clone())).or_default();
+                let account = route.account.as_ref().map_or("", |account| account.text());
+                identity.names.insert(format!("{account} {}", route.key_words()));
+                if let Some(native) = &route.native_key {
+                    identity.native_keys.insert(format!("{:?} {:?}", native.place, native.bytes_max));
                 }
             }
         }
         all
     }
 
-    /// What writes that had no route are called, where they have one now.
+    /// What writes that had no route were called, where they have one now that calls them otherwise.
     pub(crate) fn formerly_unrouted(&self) -> Vec<(String, String)> {
-        let named = |destination: &Arc<Destination>| {
-            let made = destination.routes.iter().filter_map(|route| route.pattern.as_ref()?.made_action());
-            made.map(|action| (destination.name.clone(), action)).collect::<Vec<_>>()
-        };
-        self.iter().flat_map(named).collect()
+        let mut all = Vec::new();
+        for destination in self.iter() {
+            for route in &destination.routes {
+                let Some(made) = route.pattern.as_ref().and_then(pattern::Pattern::made_action) else {
+                    continue;
+                };
+                let is_same =
+                    route.action.as_ref() == Some(&made) && route.key.is_none() && route.account.is_none();
+                if !is_same {
+                    all.push((destination.name.clone(), made));
+                }
+            }
+        }
+        all
+    }
+}
+
+/// What the keys of an action live by.
+#[derive(Default, PartialEq, Eq)]
+pub(crate) struct Identity {
+    /// Accounts and keys, as they are written.
+    names: BTreeSet<String>,
+    /// Where the destination takes a key of ours.
+    native_keys: BTreeSet<String>,
+}
+
+impl Identity {
+    /// Whether keys that lived by the other still do.
+    pub(crate) fn carries_on(&self, before: &Self) -> bool {
+        let has_both = !self.native_keys.is_empty() && !before.native_keys.is_empty();
+        self.names.is_superset(&before.names)
+            && (!has_both || self.native_keys.is_superset(&before.native_keys))
     }
 }
 
 /// Whether a scope holds what was only watched.
 pub(crate) fn is_observed(scope: &str) -> bool {
-    scope.split('/').nth(1) == Some(observe::OBSERVED)
+    let parts: Vec<&str> = scope.split('/').collect();
+    matches!(parts.as_slice(), [_, second, _, _, what] if *second == observe::OBSERVED
+        && ["seen", "prevented", "refused"].contains(what))
 }
 
 /// A request for a destination, with everything that is known about it before its body is read.

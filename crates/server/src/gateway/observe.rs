@@ -84,11 +84,17 @@ pub(super) async fn answer(arrival: Arrival<'_>, request: &mut Request) -> Resul
         exchanged
     });
     let exchanged = tokio::select! {
+        biased;
         Ok(response) = &mut handed => return Ok(response),
         exchanged = &mut exchanging => exchanged,
     };
     let lost = || Failure::Unknown("the exchange was given up".to_owned());
     match exchanged.unwrap_or_else(|_| Err(lost())) {
+        Ok((_, Whole { body: twicesafe_ledger::Body::NotKept { .. }, .. })) => Err(Problem::new(
+            Code::DestinationAway,
+            "the answer was too large for one who left",
+            "Ask again.",
+        )),
         Ok((headers, whole)) => Ok(Response { headers, ..told::of_whole(whole) }),
         Err(Failure::NotSent(why) | Failure::Unknown(why)) => {
             let hint = "Nothing is guarded here yet: ask as you always did.";

@@ -80,6 +80,16 @@ pub(crate) enum Word {
     Given(Expression),
 }
 
+impl Word {
+    /// As it is written.
+    pub(crate) fn text(&self) -> &str {
+        match self {
+            Self::Fixed(text) => text,
+            Self::Given(expression) => expression.text(),
+        }
+    }
+}
+
 /// When a person must say yes.
 #[derive(Clone, Debug)]
 pub(crate) enum Asked {
@@ -197,9 +207,8 @@ impl Route {
             native_key.and_then(|native| notes.take("recovery.native-key", NativeKey::read(native)));
         let asking = lookup.and_then(|lookup| notes.take("recovery.lookup", Asking::read(lookup)));
         let policy = notes.take("recovery", policy(&rules, lookup));
-        let all = format!("{rules:?}");
         let route = Self {
-            sees_headers: all.contains("request.headers") || all.contains("request["),
+            sees_headers: texts(&rules).iter().any(|text| may_see_headers(text)),
             pattern,
             action,
             is_read,
@@ -251,6 +260,33 @@ impl Route {
     pub(crate) fn lets_pass(&self, method: &Method) -> bool {
         self.is_read || self.pattern.is_none() && is_read(method)
     }
+}
+
+/// Everything in it that may be, or hold, an expression over the request.
+fn texts(rules: &Rules) -> Vec<String> {
+    let lists = [&rules.key, &rules.fingerprint];
+    let mut all: Vec<String> = lists.into_iter().flatten().flat_map(|texts| texts.0.clone()).collect();
+    let single = [&rules.account, &rules.lane, &rules.version, &rules.work, &rules.step, &rules.external_id];
+    all.extend(single.into_iter().flatten().cloned());
+    all.extend(asked_about(rules));
+    all.extend(rules.stamp.iter().filter_map(|stamp| stamp.r#as.clone()));
+    all.extend(rules.outcomes.iter().flat_map(|table| &table.0).filter_map(|reading| reading.when.clone()));
+    if let Some(RecoveryRules::Lookup(lookup) | RecoveryRules::NativeKey(_, Some(lookup))) = &rules.recovery {
+        let own = [&lookup.get, &lookup.post, &lookup.found, &lookup.external_id];
+        all.extend(own.into_iter().flatten().cloned());
+        all.extend(lookup.body.as_ref().map(ToString::to_string));
+        all.extend(lookup.headers.values().cloned());
+    }
+    all
+}
+
+/// Whether an expression could look at headers: it does unless every use of the request is plainly of something else.
+fn may_see_headers(text: &str) -> bool {
+    let dense: String = text.chars().filter(|c| !c.is_whitespace()).collect();
+    dense.match_indices("request").any(|(at, word)| {
+        let after = &dense[at + word.len()..];
+        ![".body", ".query", ".params", ".path", ".method"].iter().any(|other| after.starts_with(other))
+    })
 }
 
 /// The expressions that decide whether a person is asked.

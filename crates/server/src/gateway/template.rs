@@ -37,7 +37,13 @@ impl Template {
 
     /// The text as part of an address: nothing an expression gives can become another path or parameter.
     pub(crate) fn filled_in_address(&self, sight: &Sight<'_>) -> Result<String, String> {
-        self.written(sight, percent_encode)
+        self.written(sight, percent_encode).and_then(|address| {
+            let path = address.split('?').next().unwrap_or_default();
+            match path.split('/').any(|step| step == "." || step == "..") {
+                true => Err("a value would lead to another address".to_owned()),
+                false => Ok(address),
+            }
+        })
     }
 
     fn written(&self, sight: &Sight<'_>, put: impl Fn(&str, &mut String)) -> Result<String, String> {
@@ -118,6 +124,8 @@ mod tests {
             "/c?id=1%26admin%3Dtrue%2F..%2F%C3%BC&x=ab"
         );
         assert!(Template::parse("{{ key", OF_LOOKUP).is_err());
+        let thing = Template::parse("/things/{{ key }}", OF_LOOKUP).expect("it is right");
+        assert!(thing.filled_in_address(&Sight { key: Some(".."), ..Sight::default() }).is_err());
         assert!(Template::parse("{{ other }}", OF_LOOKUP).is_err());
     }
 }

@@ -177,6 +177,15 @@ async fn beyond_a_cap_a_person_is_asked() {
     }
     gateway.post("/refunds", &refund("c", 1)).await.refused(423, "TS0017");
     assert_eq!(gateway.post("/refunds", &refund("a", 1)).await.status, 201, "what is done stays done");
+    let three = Gateway::with("auth: none", &by_count.replace("count: 2", "count: 3"), "").await;
+    for order in ["a", "a", "b", "b", "c"] {
+        assert_eq!(
+            three.post("/refunds", &refund(order, 1)).await.status,
+            201,
+            "repetitions are not counted"
+        );
+    }
+    three.post("/refunds", &refund("d", 1)).await.refused(423, "TS0017");
     let by_sum = REFUND
         .replace("approve: request.body.amount > 100", "caps: [ { sum: request.body.amount, max: 100 } ]");
     let gateway = Gateway::with("auth: none", &by_sum, "").await;

@@ -183,6 +183,24 @@ async fn s31_credentials_of_callers_are_not_kept_and_the_next_caller_acts() {
 }
 
 #[tokio::test]
+async fn s31_what_is_not_on_record_is_looked_up_and_left_to_the_next_caller() {
+    let gateway = Gateway::in_real_time("auth: { bearer: ours }\nwait: 1ms", &route(LOOKUP)).await;
+    // It did not act, and the request has a header that nobody may keep.
+    gateway.crm.script([Do::Say(500, json!({}))]);
+    let odd = [("x-mystery", "1")];
+    gateway.post_with("/contacts", &odd, &contact("a")).await.refused(409, "TS0015");
+    gateway.wait_for(UPSERT, "a", "retryable").await;
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    gateway.wait_for(UPSERT, "a", "retryable").await;
+    let reads: Vec<_> =
+        gateway.crm.requests().into_iter().filter(|request| request.line.starts_with("GET ")).collect();
+    assert!(!reads.is_empty() && reads.iter().all(|read| read.line.contains("external_id=a")), "{reads:?}");
+    gateway.crm.check_effects(0);
+    assert_eq!(gateway.post_with("/contacts", &odd, &contact("a")).await.status, 201);
+    gateway.crm.check_effects(1);
+}
+
+#[tokio::test]
 async fn s23_after_doubt_a_404_means_that_it_is_gone() {
     let routes = format!(
         "- match: DELETE /contacts/{{id}}
