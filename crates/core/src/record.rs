@@ -210,7 +210,7 @@ impl Record {
 
     pub(crate) fn is_approved(&self) -> bool {
         let yes = |approval: &Approval| approval.decision.as_ref().is_some_and(|decision| decision.approved);
-        self.policy.approval.is_none() || self.approval.as_ref().is_some_and(yes)
+        self.approval.as_ref().map_or(self.policy.approval.is_none(), yes)
     }
 
     /// Until when a request with the native key may still arrive and be deduplicated (S24).

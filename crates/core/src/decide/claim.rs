@@ -4,7 +4,7 @@ use super::*;
 use crate::command::{Claim, Grant};
 use crate::lane::Waiting;
 use crate::permit::{Permit, PermitKind};
-use crate::policy::{OnMismatch, Policy, VersionMeans};
+use crate::policy::{OnMismatch, VersionMeans};
 use crate::record::{Approval, Attempt};
 use crate::verdict::{Hold, Replay, Wait, WaitCause};
 
@@ -161,11 +161,12 @@ fn again(draft: &mut Draft<'_>, claim: &Claim, event: Event) {
 }
 
 /// Whether a person must say yes is a question about what is asked for, and a new generation may ask for something else: a
-/// refund of 10 that was refused and comes back as one of 10,000. The rest of the agreement stays (S14).
+/// refund of 10 that was refused and comes back as one of 10,000. The agreement stays (S14), so where it has no rule for
+/// approvals the usual one holds.
 fn ask_anew(draft: &mut Draft<'_>, claim: &Claim) {
-    if draft.record.policy.approval != claim.policy.approval {
-        let policy = Policy { approval: claim.policy.approval.clone(), ..(*draft.record.policy).clone() };
-        draft.record.policy = policy.into();
+    if claim.policy.approval.is_some() && draft.record.approval.is_none() {
+        let expires_at = draft.now();
+        draft.record.approval = Some(Approval { expires_at, approved_by: Vec::new(), decision: None });
     }
 }
 

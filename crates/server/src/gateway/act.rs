@@ -76,7 +76,8 @@ impl Errand {
 
     /// What a person said yes to is what is on record, not what somebody brings along afterwards (S31).
     async fn as_approved(&self, attempt: &Attempt) -> Result<Self, String> {
-        if attempt.stored().record.policy.approval.is_none() {
+        let stored = attempt.stored();
+        if stored.record.policy.approval.is_none() && stored.record.approval.is_none() {
             return Ok(self.clone());
         }
         let on_record = self.on_record(attempt).await?;
