@@ -69,6 +69,9 @@ pub(super) async fn promise(arrival: &Arrival<'_>, ended: &Ended, sending: &Send
 pub(crate) async fn keep_promises(shared: Arc<Shared>) {
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
+        if shared.destinations().is_empty() {
+            continue;
+        }
         if let Err(error) = look(&shared).await {
             tracing::warn!(code = %error.code(), "answers that come later could not be looked after: {error}");
         }

@@ -28,7 +28,7 @@ const PAGE: usize = 500;
 #[derive(Default)]
 pub(crate) struct Counts(Mutex<HashMap<String, Today>>);
 
-#[derive(Clone, Default)]
+#[derive(Default)]
 struct Today {
     day: i64,
     count: u64,

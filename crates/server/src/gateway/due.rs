@@ -129,12 +129,11 @@ impl Due {
         let asking = errand.clone();
         let intent = intent.lookup(move |attempt| asking.clone().look_up(attempt));
         self.lock().insert(id);
-        let under_way = UnderWay(self.clone(), id);
+        // A server that stops meanwhile waits for it.
+        let under_way = (UnderWay(self.clone(), id), shared.ledger.begin());
         let this = self.clone();
         tokio::spawn(async move {
             let _under_way = under_way;
-            // A server that stops meanwhile waits for it.
-            let _busy = this.shared.ledger.begin();
             // Once: when it is due again it is found again.
             let ended = this.shared.ledger.carry_out(&intent, std::future::ready(()), move |attempt| {
                 let errand = errand.clone();

@@ -22,7 +22,6 @@ const ACTION_BYTES_MAX: usize = 80;
 
 /// Carries a write out once, or gives the first answer again.
 pub(super) async fn answer(arrival: Arrival<'_>, request: &mut Request) -> Result<Response, Problem> {
-    request.read_body(super::REQUEST_BYTES_MAX).await?;
     let callback = callback::wanted(&arrival, request)?;
     let is_rehearsal =
         request.header("twicesafe-test").is_some_and(|value| value.eq_ignore_ascii_case("true"));

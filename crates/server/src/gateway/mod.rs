@@ -143,7 +143,7 @@ impl Destinations {
 }
 
 /// What the keys of an action live by.
-#[derive(Default, PartialEq, Eq)]
+#[derive(Default)]
 pub(crate) struct Identity {
     /// Accounts and keys, as they are written.
     names: BTreeSet<String>,
@@ -167,7 +167,7 @@ pub(crate) fn is_observed(scope: &str) -> bool {
         && ["seen", "prevented", "refused"].contains(what))
 }
 
-/// A request for a destination, with everything that is known about it before its body is read.
+/// A request for a destination, and where it goes.
 struct Arrival<'a> {
     shared: &'a Arc<Shared>,
     principal: Principal,
@@ -222,6 +222,7 @@ async fn found(shared: &Arc<Shared>, request: &mut Request) -> Result<Response, 
     let (route, parameters) = destination.route(&request.method, &path);
     let (route, is_read) = (route.clone(), route.lets_pass(&request.method));
     let mode = route.mode;
+    request.read_body(REQUEST_BYTES_MAX).await?;
     let arrival = Arrival { shared, principal, destination: destination.clone(), route, parameters, path };
     let (answered, what) = match (is_read, mode) {
         (true, _) => (Box::pin(reads::pass(arrival, request)).await, "read"),

@@ -26,7 +26,6 @@ pub(super) const OBSERVED: &str = "observe";
 
 /// Passes a write on and records what guarding would have done.
 pub(super) async fn answer(arrival: Arrival<'_>, request: &mut Request) -> Result<Response, Problem> {
-    request.read_body(super::REQUEST_BYTES_MAX).await?;
     let header_key = request.headers.get("idempotency-key").cloned();
     let sending = Arc::new(arrival.sending(request, None));
     let view = Arc::new(sending.view(&arrival.parameters));

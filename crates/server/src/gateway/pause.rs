@@ -59,6 +59,9 @@ impl Pauses {
 pub(crate) async fn keep_pauses(shared: Arc<Shared>) {
     loop {
         tokio::time::sleep(REFRESH_EVERY).await;
+        if shared.destinations().is_empty() {
+            continue;
+        }
         if let Err(error) = shared.pauses.refresh(&shared.ledger).await {
             tracing::warn!(code = %error.code(), "what is paused could not be read: {error}");
         }

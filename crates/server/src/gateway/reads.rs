@@ -21,7 +21,6 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Passes a read on.
 pub(super) async fn pass(arrival: Arrival<'_>, request: &mut Request) -> Result<Response, Problem> {
-    request.read_body(super::REQUEST_BYTES_MAX).await?;
     let accepts = request.headers.get(ACCEPT_ENCODING).cloned();
     let mut sending = arrival.sending(request, None);
     if !arrival.principal.reaches_everything() {
