@@ -17,16 +17,27 @@ fn file(name: &str) -> String {
 
 /// Refuses the first streams, resets the next ones, answers the rest. Counts what it acted on.
 async fn destination(refused: usize, reset: usize, acted: Arc<AtomicUsize>) -> u16 {
+    destination_for(refused, reset, acted, false).await
+}
+
+/// The same; `asks_who`: callers must show a certificate of our authority.
+async fn destination_for(refused: usize, reset: usize, acted: Arc<AtomicUsize>, asks_who: bool) -> u16 {
     let chain: Vec<CertificateDer<'static>> =
         CertificateDer::pem_file_iter(file("cert.pem")).unwrap().map(Result::unwrap).collect();
     let key = PrivateKeyDer::from_pem_file(file("key.pem")).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut config = rustls::ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(chain, key)
-        .unwrap();
+    let mut roots = rustls::RootCertStore::empty();
+    CertificateDer::pem_file_iter(file("ca.pem")).unwrap().for_each(|ca| roots.add(ca.unwrap()).unwrap());
+    let verifier =
+        rustls::server::WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
+            .build();
+    let builder =
+        rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let builder = match asks_who {
+        true => builder.with_client_cert_verifier(verifier.unwrap()),
+        false => builder.with_no_client_auth(),
+    };
+    let mut config = builder.with_single_cert(chain, key).unwrap();
     config.alpn_protocols = vec![b"h2".to_vec()];
     let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -36,8 +47,8 @@ async fn destination(refused: usize, reset: usize, acted: Arc<AtomicUsize>) -> u
         while let Ok((stream, _)) = listener.accept().await {
             let (acceptor, seen, acted) = (acceptor.clone(), seen.clone(), acted.clone());
             tokio::spawn(async move {
-                let mut connection =
-                    h2::server::handshake(acceptor.accept(stream).await.unwrap()).await.unwrap();
+                let Ok(stream) = acceptor.accept(stream).await else { return };
+                let mut connection = h2::server::handshake(stream).await.unwrap();
                 while let Some(Ok((_, mut respond))) = connection.accept().await {
                     let number = seen.fetch_add(1, Ordering::SeqCst);
                     if number < refused {
@@ -59,13 +70,13 @@ async fn destination(refused: usize, reset: usize, acted: Arc<AtomicUsize>) -> u
     port
 }
 
-async fn world(port: u16, ca: &str) -> World {
+async fn world(port: u16, tls: &str) -> World {
     let yaml = format!(
         "destinations:
   crm:
     base: https://localhost:{port}
     auth: none
-    tls: {{ ca: {ca} }}
+    tls: {{ {tls} }}
     retries: {{ base: 10ms, cap: 20ms }}
     wait: 2s
     routes:
@@ -79,7 +90,7 @@ async fn world(port: u16, ca: &str) -> World {
 #[tokio::test]
 async fn s16_a_refused_stream_was_not_looked_at_and_goes_again() {
     let acted = Arc::new(AtomicUsize::new(0));
-    let world = world(destination(2, 0, acted.clone()).await, &file("ca.pem")).await;
+    let world = world(destination(2, 0, acted.clone()).await, &format!("ca: {}", file("ca.pem"))).await;
     let heard = world.post("/to/crm/contacts", &contact("a")).await;
     assert_eq!((heard.status, heard.headers["twicesafe-attempt"].as_str()), (201, "3"), "{heard:?}");
     assert_eq!(acted.load(Ordering::SeqCst), 1);
@@ -91,7 +102,7 @@ async fn s16_a_refused_stream_was_not_looked_at_and_goes_again() {
 #[tokio::test]
 async fn s17_a_stream_that_was_reset_may_have_acted() {
     let acted = Arc::new(AtomicUsize::new(0));
-    let world = world(destination(0, 1, acted.clone()).await, &file("ca.pem")).await;
+    let world = world(destination(0, 1, acted.clone()).await, &format!("ca: {}", file("ca.pem"))).await;
     for _ in 0..2 {
         world.post("/to/crm/contacts", &contact("a")).await.refused(423, "TS0016");
     }
@@ -109,4 +120,18 @@ async fn s16_a_certificate_nobody_trusts_stops_everything_before_it_is_sent() {
     let heard = world.post("/to/crm/contacts", &contact("a")).await;
     heard.refused(409, "TS0015");
     assert_eq!((heard.json["intent_status"].as_str(), acted.load(Ordering::SeqCst)), (Some("retryable"), 0));
+}
+
+#[tokio::test]
+async fn a_destination_that_asks_who_comes_is_shown_a_certificate() {
+    let acted = Arc::new(AtomicUsize::new(0));
+    let port = destination_for(0, 0, acted.clone(), true).await;
+    let (ca, certificate, key) = (file("ca.pem"), file("cert.pem"), file("key.pem"));
+    let nobody = world(port, &format!("ca: {ca}")).await;
+    let heard = nobody.post("/to/crm/contacts", &contact("a")).await;
+    assert_ne!(heard.status, 201, "{heard:?}");
+    assert_eq!(acted.load(Ordering::SeqCst), 0);
+    let known = world(port, &format!("ca: {ca}, certificate: {certificate}, key: {key}")).await;
+    assert_eq!(known.post("/to/crm/contacts", &contact("a")).await.status, 201);
+    assert_eq!(acted.load(Ordering::SeqCst), 1);
 }

@@ -1,8 +1,6 @@
 //! The guide for HTTP: its blocks are run as they stand there, in the shell, Python and Node.
 
-use std::io::Write;
-use std::process::{Command, Stdio};
-
+use super::world::shell;
 use crate::operators::world::World;
 
 const GUIDE: &str = include_str!("../../../../docs/guides/http.md");
@@ -16,10 +14,6 @@ fn blocks() -> Vec<(&'static str, &'static str)> {
 #[test]
 fn the_blocks_of_the_guide_work() {
     for world in [World::sqlite(), World::postgres()] {
-        let binary = std::path::Path::new(env!("CARGO_BIN_EXE_twicesafe")).parent().unwrap();
-        let path = std::env::var_os("PATH").unwrap();
-        let path = std::env::join_paths([binary.to_owned()].into_iter().chain(std::env::split_paths(&path)))
-            .unwrap();
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let languages: Vec<_> = blocks().iter().map(|(language, _)| *language).collect();
         assert_eq!(languages, ["sh", "sh", "python", "js", "sh"], "the guide has lost its blocks");
@@ -37,20 +31,8 @@ fn the_blocks_of_the_guide_work() {
                 }
             }
         }
-        let mut shell = Command::new("bash")
-            .arg("-s")
-            .current_dir(world.file(""))
-            .env("PATH", &path)
-            .env("TWICESAFE_LEDGER", &world.address)
-            .env("TWICESAFE_LISTEN", free.to_string())
-            .env("TWICESAFE_URL", format!("http://{free}"))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        shell.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
-        let output = shell.wait_with_output().unwrap();
+        let variables = [("TWICESAFE_LISTEN", free.to_string()), ("TWICESAFE_URL", format!("http://{free}"))];
+        let output = shell(&world, &script, &variables);
         let log = std::fs::read_to_string(world.file("server.log")).unwrap_or_default();
         assert!(
             output.status.success(),

@@ -2,12 +2,11 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
-use super::world::{Serving, file};
+use super::world::{Serving, file, shell};
 use crate::operators::world::World;
 
 macro_rules! guides {
@@ -60,22 +59,7 @@ fn check(guide: &str) {
         script.push_str(&format!("{} {}\n", program.0, path.display()));
     }
     assert!(executed > 0, "the guide has lost its blocks");
-    let binary = std::path::Path::new(env!("CARGO_BIN_EXE_twicesafe")).parent().unwrap();
-    let path = std::env::var_os("PATH").unwrap();
-    let path =
-        std::env::join_paths([binary.to_owned()].into_iter().chain(std::env::split_paths(&path))).unwrap();
-    let mut shell = Command::new("bash")
-        .arg("-s")
-        .current_dir(world.file(""))
-        .env("PATH", &path)
-        .env("TWICESAFE_LEDGER", &world.address)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    shell.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
-    let output = shell.wait_with_output().unwrap();
+    let output = shell(&world, &script, &[]);
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{out}\n{err}\n{}", serving.log.lock().unwrap());
 }

@@ -2,8 +2,8 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -108,4 +108,24 @@ pub(super) fn file(world: &World, name: &str, text: &str) -> PathBuf {
     let path = world.file(name);
     std::fs::write(&path, text).unwrap();
     path
+}
+
+/// Runs a script in the world's folder, with our program in reach.
+pub(super) fn shell(world: &World, script: &str, variables: &[(&str, String)]) -> Output {
+    let binary = Path::new(env!("CARGO_BIN_EXE_twicesafe")).parent().unwrap().to_owned();
+    let path = std::env::var_os("PATH").unwrap();
+    let path = std::env::join_paths([binary].into_iter().chain(std::env::split_paths(&path))).unwrap();
+    let mut shell = Command::new("bash")
+        .arg("-s")
+        .current_dir(world.file(""))
+        .env("PATH", &path)
+        .env("TWICESAFE_LEDGER", &world.address)
+        .envs(variables.iter().map(|(name, value)| (name, value)))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    shell.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
+    shell.wait_with_output().unwrap()
 }
