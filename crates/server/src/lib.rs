@@ -21,7 +21,7 @@ pub mod wire;
 
 pub use access::{NewToken, Right, Token, create, list, revoke};
 pub use error::ServerError;
-pub use gateway::{Observed, Pausable, Spec, observed, pause, paused, resume, specs};
+pub use gateway::{Observed, Pausable, Spec, is_pin, observed, pause, paused, resume, specs};
 pub use server::{Control, Server, run};
 
 /// The OpenAPI 3.1 document of the API.

@@ -10,5 +10,6 @@ mod claims;
 mod contract;
 mod faults;
 mod gateway;
+mod pins;
 mod watching;
 mod world;

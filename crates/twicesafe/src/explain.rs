@@ -81,6 +81,7 @@ pages! {
     Paused "TS0093"
     RequestNotKept "TS0094"
     CallbackRefused "TS0095"
+    ExpectationFailed "TS0096"
 }
 
 /// Prints the page about a code, or the list of all codes.

@@ -90,6 +90,16 @@ impl Pattern {
     }
 
     /// Whether it is about something that only reads, by its method.
+    /// Whether its last step is that text, or may be.
+    pub(crate) fn may_end_with(&self, last: &str) -> bool {
+        match self.steps.last() {
+            _ if self.is_open => true,
+            Some(Step::Text(text)) => text == last,
+            Some(Step::Parameter(_)) => true,
+            None => false,
+        }
+    }
+
     pub(crate) fn reads(&self) -> bool {
         self.method.as_ref().is_some_and(is_read)
     }

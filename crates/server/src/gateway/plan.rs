@@ -9,10 +9,12 @@ use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use super::auth::Credentials;
 use super::gate::Gate;
 use super::pattern::Pattern;
+use super::pins::{self, Pins};
 use super::route::Route;
 use super::upstream::{Base, Upstream, tls_client};
 use crate::catalog;
-use crate::config::destinations::{self as written, RecoveryRules, Rules};
+use crate::config::Span;
+use crate::config::destinations::{self as written, Kind, Mode, RecoveryRules, Rules};
 
 /// A destination, ready to be used.
 pub(crate) struct Destination {
@@ -21,6 +23,8 @@ pub(crate) struct Destination {
     pub(crate) credentials: Option<Credentials>,
     pub(crate) headers: HeaderMap,
     pub(crate) gate: Gate,
+    /// What is agreed about pins, where it answers prompts.
+    pub(crate) pins: Option<Pins>,
     pub(crate) routes: Vec<Arc<Route>>,
     /// Writes that match no route.
     pub(crate) unrouted: Arc<Route>,
@@ -76,8 +80,21 @@ impl Destination {
             None => None,
         };
         let headers = notes.take("headers", fixed_headers(written, known));
-        let gate = Gate::new(&written.limits, &written.circuit);
-        let (routes, unrouted) = routes(written, known, &mut notes);
+        let kind = written.kind.or(known.and_then(|known| known.kind)).unwrap_or(Kind::Http);
+        let rules = written.pins.clone().unwrap_or_default().or(known.and_then(|known| known.pins.as_ref()));
+        let pins = (kind == Kind::Llm).then(|| Pins::read(rules, &mut notes));
+        if pins.is_none() && written.pins.is_some() {
+            notes.take::<()>("pins", Err("only answers of AI models are pinned; say `kind: llm`".to_owned()));
+        }
+        let mut limits = written.limits.clone();
+        if pins.is_some() {
+            limits.concurrency.get_or_insert(pins::CONCURRENCY_DEFAULT);
+        }
+        let gate = Gate::new(&limits, &written.circuit);
+        let (routes, unrouted) = routes(written, known, kind, &mut notes);
+        if pins.is_some() {
+            refuse_what_pins_have_not(&routes, &unrouted, &mut notes);
+        }
         let can_send = written.auth.is_some();
         for route in routes.iter().chain([&unrouted]) {
             if !can_send && (route.approve.is_some() || !route.caps.is_empty()) {
@@ -97,6 +114,7 @@ impl Destination {
                 credentials,
                 headers,
                 gate,
+                pins,
                 routes,
                 unrouted,
             }),
@@ -157,11 +175,16 @@ fn fixed_headers(
 fn routes(
     written: &written::Destination,
     known: Option<&written::Destination>,
+    kind: Kind,
     notes: &mut Notes,
 ) -> (Vec<Arc<Route>>, Arc<Route>) {
     let about = notes.about.clone();
     let of_all = || written.rules();
-    let of_catalog = || known.map(written::Destination::rules).unwrap_or_default();
+    let of_kind = || match kind {
+        Kind::Llm => Rules { timeout: Some(Span(pins::TIMEOUT_DEFAULT)), ..Rules::default() },
+        Kind::Http => Rules::default(),
+    };
+    let of_catalog = || known.map(written::Destination::rules).unwrap_or_default().or(of_kind());
     let known_routes = known.map_or(&[][..], |known| &known.routes);
     let is_sibling = |own: &written::Route, other: &written::Route| match &own.action {
         Some(action) => other.action.as_ref() == Some(action),
@@ -202,6 +225,33 @@ fn routes(
     let unrouted = Route::read(None, None, false, of_unrouted, notes);
     let plain = || Route::read(None, None, false, Rules::default(), notes).expect("nothing is asked for");
     (routes, Arc::new(unrouted.unwrap_or_else(plain)))
+}
+
+/// What is said of writes and would be passed over for questions is refused: nobody may rely on it.
+fn refuse_what_pins_have_not(routes: &[Arc<Route>], unrouted: &Arc<Route>, notes: &mut Notes) {
+    let about = notes.about.clone();
+    for route in routes.iter().chain([unrouted]).filter(|route| !route.is_read) {
+        let is_pinned = match &route.pattern {
+            Some(pattern) => pins::LAST_STEPS.iter().any(|last| pattern.may_end_with(last)),
+            None => true,
+        };
+        let is_said = [
+            (route.approve.is_some(), "approve"),
+            (!route.caps.is_empty(), "caps"),
+            (route.lane.is_some(), "lane"),
+            (route.key.is_some(), "key"),
+            (route.mode == Mode::Observe, "mode"),
+        ];
+        if let Some(action) = &route.action {
+            notes.about = format!("{about}.routes.{action}");
+        }
+        for (_, field) in is_said.iter().filter(|(is_said, _)| *is_said && is_pinned) {
+            let words = "calls of AI models are pinned by their whole request, nothing else holds for them; say it of a route \
+                         that is not for prompts, or of the actions that follow from the answer";
+            notes.take::<()>(field, Err(words.to_owned()));
+        }
+    }
+    notes.about = about;
 }
 
 fn check_action(action: Option<&str>) -> Result<(), String> {
