@@ -69,6 +69,19 @@ async fn s33_followers_of_what_fails_are_told_so_and_may_ask_at_once() {
 }
 
 #[tokio::test]
+async fn s33_who_was_told_of_a_failure_and_asks_at_once_is_not_told_it_again() {
+    let gateway = Gateway::new().await;
+    for round in 0..50 {
+        gateway.model.script([Do::Say(429, json!({ "error": {} })), Do::Answer]);
+        let work = format!("w{round}");
+        assert_eq!(gateway.in_work(&work, &prompt("hello")).await.status, 429);
+        let again = gateway.in_work(&work, &prompt("hello")).await;
+        assert_eq!((again.status, again.pinned()), (200, "miss"), "{again:?}");
+    }
+    gateway.model.check_asked(100);
+}
+
+#[tokio::test]
 async fn s33_another_server_waits_for_the_whole_answer() {
     let gateway = Gateway::new().await;
     let yaml = configuration(&gateway.model, "");

@@ -31,6 +31,12 @@ impl State {
     fn in_room(room: Arc<AtomicUsize>) -> Self {
         Self { head: None, parts: Vec::new(), bytes: 0, end: None, room }
     }
+
+    /// One that failed, or has ended and is still being settled, is over for who comes now: clients ask again as soon as they
+    /// have seen the head of a failure.
+    fn can_be_joined(&self) -> bool {
+        self.end.is_none() && self.head.as_ref().is_none_or(|(status, _)| status.is_success())
+    }
 }
 
 impl Drop for State {
@@ -211,7 +217,11 @@ pub(super) struct Open {
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.flights.lock().remove(&self.name);
+        let mut all = self.flights.lock();
+        if all.get(&self.name).is_some_and(|open| Arc::ptr_eq(open, &self.flight)) {
+            all.remove(&self.name);
+        }
+        drop(all);
         // Nobody waits for ever, whatever became of who carried it.
         self.flight.end(End::Cut);
     }
@@ -225,7 +235,7 @@ impl Flights {
     /// Joins the flight of a pin; who is first gets what keeps it open, and must carry it.
     pub(super) fn join(self: &Arc<Self>, name: &Name) -> (Follower, Option<Open>) {
         let mut all = self.lock();
-        if let Some(flight) = all.get(name) {
+        if let Some(flight) = all.get(name).filter(|flight| flight.state.borrow().can_be_joined()) {
             flight.joined.fetch_add(1, Ordering::Relaxed);
             let follower = Follower { receiver: flight.state.subscribe(), at: 0, is_over: false };
             return (follower, None);

@@ -416,7 +416,8 @@ impl Question {
                     follower.end().await;
                 }
                 Beginning::Live(status, headers) => {
-                    let pinned = if is_first { Pinned::Miss } else { Pinned::Hit };
+                    let is_hit = !is_first && status.is_success();
+                    let pinned = if is_hit { Pinned::Hit } else { Pinned::Miss };
                     return Ok((Response { status, headers, body: follower.body() }, pinned));
                 }
                 Beginning::Problem(problem) => return Err((*problem).clone()),
