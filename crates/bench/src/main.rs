@@ -7,6 +7,7 @@ mod gateway;
 mod growth;
 mod harness;
 mod naive_postgres;
+mod pins;
 mod raw_log;
 mod report;
 mod server;
@@ -27,12 +28,13 @@ struct Plan {
     postgres: Option<String>,
     redis: Option<String>,
     server: PathBuf,
+    litellm: Option<PathBuf>,
     parts: Vec<String>,
 }
 
 const HELP: &str = "usage: twicesafe-bench [--folder DIR] [--seconds S] [--rounds N] [--growth INTENTS]
-                       [--postgres URL] [--redis HOST:PORT] [--server BINARY]
-                       [sqlite] [replay] [growth] [postgres] [server] [waiting] [gateway] [soak] [pair]
+                       [--postgres URL] [--redis HOST:PORT] [--server BINARY] [--litellm PROGRAM]
+                       [sqlite] [replay] [growth] [postgres] [server] [waiting] [gateway] [soak] [pair] [pins]
   --folder    where ledgers are made, on the disk to be measured (a new folder below the current one)
   --seconds   per measurement (1.5)
   --rounds    of each measurement; medians are printed (5)
@@ -40,6 +42,7 @@ const HELP: &str = "usage: twicesafe-bench [--folder DIR] [--seconds S] [--round
   --postgres  an empty database on a private server
   --redis     a Redis with appendonly yes and appendfsync always, for the server part
   --server    the twicesafe binary, for the server, waiting, gateway, soak and pair parts (target/release/twicesafe)
+  --litellm   LiteLLM's proxy, for the pins part
 without parts: sqlite replay growth, and postgres if a URL is given";
 
 fn plan() -> Result<Plan, String> {
@@ -51,6 +54,7 @@ fn plan() -> Result<Plan, String> {
         postgres: None,
         redis: None,
         server: PathBuf::from("target/release/twicesafe"),
+        litellm: None,
         parts: Vec::new(),
     };
     let mut words = std::env::args().skip(1);
@@ -72,8 +76,9 @@ fn plan() -> Result<Plan, String> {
             "--postgres" => plan.postgres = Some(value()?),
             "--redis" => plan.redis = Some(value()?),
             "--server" => plan.server = value()?.into(),
+            "--litellm" => plan.litellm = Some(value()?.into()),
             "sqlite" | "replay" | "growth" | "postgres" | "server" | "waiting" | "gateway" | "soak"
-            | "pair" => plan.parts.push(word),
+            | "pair" | "pins" => plan.parts.push(word),
             _ => return Err(HELP.to_owned()),
         }
     }
@@ -87,6 +92,9 @@ fn plan() -> Result<Plan, String> {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     if let Ok(said) = std::env::var(gateway::DESTINATION) {
         return gateway::be_the_destination(&said);
+    }
+    if let Ok(said) = std::env::var(pins::MODEL) {
+        return pins::be_the_model(&said);
     }
     if let Ok(path) = std::env::var("TWICESAFE_BENCH_CHILD") {
         return growth::work_until_killed(&path);
@@ -116,6 +124,7 @@ async fn measure(plan: &Plan) -> Result<(), Box<dyn std::error::Error>> {
             "waiting" => server::waiting(plan, &report, load).await?,
             "gateway" => gateway::measure(plan, &report, load).await?,
             "soak" => gateway::soak(plan, &report).await?,
+            "pins" => pins::measure(plan, &report, load).await?,
             "pair" => gateway::pair(plan, &report, load).await?,
             _ => {
                 let url = plan.postgres.as_deref().ok_or("--postgres URL is needed for that part")?;
