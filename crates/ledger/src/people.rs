@@ -91,10 +91,7 @@ impl Ledger {
         for _ in 0..2 {
             let action = Action::Purge(Purge { work_is_open: false });
             let command = Command { id: new_command_id(), actor: Actor::sweep(), action };
-            match self.apply(Order::numbered(seen.id, command)).await {
-                Ok(_) | Err(Error::Ledger(Refusal::NoSuchIntent)) => {}
-                Err(error) => return Err(error),
-            }
+            self.apply(Order::numbered(seen.id, command)).await?;
         }
         Ok(())
     }

@@ -90,9 +90,10 @@ impl Pattern {
     }
 
     /// Whether it is about something that only reads, by its method.
-    /// Whether its last step is that text, or may be.
-    pub(crate) fn may_end_with(&self, last: &str) -> bool {
+    /// Whether what is posted there may end with that step.
+    pub(crate) fn may_post_to(&self, last: &str) -> bool {
         match self.steps.last() {
+            _ if self.method.as_ref().is_some_and(|method| *method != Method::POST) => false,
             _ if self.is_open => true,
             Some(Step::Text(text)) => text == last,
             Some(Step::Parameter(_)) => true,

@@ -14,7 +14,7 @@ use super::route::Route;
 use super::upstream::{Base, Upstream, tls_client};
 use crate::catalog;
 use crate::config::Span;
-use crate::config::destinations::{self as written, Kind, Mode, RecoveryRules, Rules};
+use crate::config::destinations::{self as written, Kind, RecoveryRules, Rules};
 
 /// A destination, ready to be used.
 pub(crate) struct Destination {
@@ -93,8 +93,9 @@ impl Destination {
         let gate = Gate::new(&limits, &written.circuit);
         let (routes, unrouted) = routes(written, known, kind, &mut notes);
         if pins.is_some() {
-            refuse_what_pins_have_not(&routes, &unrouted, &mut notes);
+            refuse_what_pins_have_not(written, &mut notes);
         }
+        refuse_idle_expectations(written, pins.is_some(), &mut notes);
         let can_send = written.auth.is_some();
         for route in routes.iter().chain([&unrouted]) {
             if !can_send && (route.approve.is_some() || !route.caps.is_empty()) {
@@ -227,28 +228,41 @@ fn routes(
     (routes, Arc::new(unrouted.unwrap_or_else(plain)))
 }
 
-/// What is said of writes and would be passed over for questions is refused: nobody may rely on it.
-fn refuse_what_pins_have_not(routes: &[Arc<Route>], unrouted: &Arc<Route>, notes: &mut Notes) {
+/// What is said of writes and would be passed over for prompts is refused: nobody may rely on it.
+fn refuse_what_pins_have_not(written: &written::Destination, notes: &mut Notes) {
+    let words = "calls of AI models are pinned by their whole request, nothing else holds for them; say it of a route that is not \
+                 for prompts, or of the actions that follow from the answer";
+    for field in written.rules().that_only_writes_have(false) {
+        notes.take::<()>(field, Err(words.to_owned()));
+    }
     let about = notes.about.clone();
-    for route in routes.iter().chain([unrouted]).filter(|route| !route.is_read) {
-        let is_pinned = match &route.pattern {
-            Some(pattern) => pins::LAST_STEPS.iter().any(|last| pattern.may_end_with(last)),
-            None => true,
-        };
-        let is_said = [
-            (route.approve.is_some(), "approve"),
-            (!route.caps.is_empty(), "caps"),
-            (route.lane.is_some(), "lane"),
-            (route.key.is_some(), "key"),
-            (route.mode == Mode::Observe, "mode"),
-        ];
-        if let Some(action) = &route.action {
-            notes.about = format!("{about}.routes.{action}");
+    for route in &written.routes {
+        let Ok(pattern) = Pattern::parse(&route.r#match) else { continue };
+        if route.read || !pins::LAST_STEPS.iter().any(|last| pattern.may_post_to(last)) {
+            continue;
         }
-        for (_, field) in is_said.iter().filter(|(is_said, _)| *is_said && is_pinned) {
-            let words = "calls of AI models are pinned by their whole request, nothing else holds for them; say it of a route \
-                         that is not for prompts, or of the actions that follow from the answer";
+        notes.about = format!("{about}.routes.{}", route.action.as_deref().unwrap_or(&route.r#match));
+        for field in route.rules().that_only_writes_have(true) {
             notes.take::<()>(field, Err(words.to_owned()));
+        }
+    }
+    notes.about = about;
+}
+
+/// What is expected of answers that nobody holds against it.
+fn refuse_idle_expectations(written: &written::Destination, is_llm: bool, notes: &mut Notes) {
+    let about = notes.about.clone();
+    let words = "only whole answers of AI models are held against something: say it of a route for prompts, at a destination of \
+                 `kind: llm`";
+    if written.expect.is_some() && !is_llm {
+        notes.take::<()>("expect", Err(words.to_owned()));
+    }
+    for route in written.routes.iter().filter(|route| route.expect.is_some()) {
+        let is_for_prompts = Pattern::parse(&route.r#match)
+            .is_ok_and(|pattern| pins::LAST_STEPS.iter().any(|last| pattern.may_post_to(last)));
+        if !is_llm || route.read || !is_for_prompts {
+            notes.about = format!("{about}.routes.{}", route.action.as_deref().unwrap_or(&route.r#match));
+            notes.take::<()>("expect", Err(words.to_owned()));
         }
     }
     notes.about = about;

@@ -96,6 +96,9 @@ impl Request {
         match tokio::time::timeout(BODY_TIME_MAX, whole(body, announced, bytes_max)).await {
             Ok(body) => {
                 self.body = body?;
+                // What it turned out not to need is there for others.
+                let spare = room.saturating_sub(self.body.len());
+                drop(self.taken.as_mut().and_then(|taken| taken.split(spare)));
                 Ok(())
             }
             Err(_) => {
@@ -137,7 +140,7 @@ pub(crate) fn pairs(text: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-fn percent_decoded(text: &str) -> Cow<'_, str> {
+pub(crate) fn percent_decoded(text: &str) -> Cow<'_, str> {
     if !text.contains('%') {
         return text.into();
     }

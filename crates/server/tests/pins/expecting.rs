@@ -30,7 +30,17 @@ async fn s35_an_answer_that_is_not_as_expected_is_an_error_and_stays_one() {
     assert!(told.headers.keys().all(|name| name != "twicesafe-evaluation"));
     // It is on record beside the answer.
     let listed = gateway.world.get("/v1/intents?work=w").await;
-    assert_eq!(listed.json["intents"].as_array().unwrap().len(), 2);
+    let mut evaluations = Vec::new();
+    for intent in listed.json["intents"].as_array().unwrap() {
+        let name =
+            twicesafe_ledger::Name::new(intent["scope"].as_str().unwrap(), intent["key"].as_str().unwrap());
+        let stored = gateway.world.ledger.existing(&name.unwrap()).await.unwrap();
+        let head = stored.record.answer.as_ref().unwrap().head.clone();
+        let line = head.lines().find_map(|line| line.strip_prefix("twicesafe-evaluation: "));
+        evaluations.push(line.unwrap().split(' ').nth(1).unwrap().to_owned());
+    }
+    evaluations.sort();
+    assert_eq!(evaluations, ["invalid", "valid"]);
 }
 
 #[tokio::test]
@@ -104,4 +114,28 @@ async fn s35_who_expects_something_does_not_follow_a_flight_that_shows_everythin
     assert!(first.end().await.is_whole);
     second.end().await.refused(422, "TS0096");
     gateway.model.check_asked(1);
+}
+
+#[tokio::test]
+async fn s35_nobody_is_told_of_what_another_expected() {
+    let gateway = Gateway::new().await;
+    gateway.model.script([Do::End("length"), Do::End("length")]);
+    let expecting = [("twicesafe-work", "w"), ("twicesafe-expect", "{\"type\":\"string\"}")];
+    let plain = [("twicesafe-work", "w")];
+    let body = streamed("hello");
+    let both =
+        futures_util::future::join(gateway.ask(CHAT, &expecting, &body), gateway.ask(CHAT, &plain, &body));
+    let (expected, other) = both.await;
+    expected.refused(422, "TS0096");
+    assert_eq!((other.status, other.is_whole), (200, true), "{other:?}");
+}
+
+#[tokio::test]
+async fn s35_what_cannot_be_held_against_anything_is_refused() {
+    let gateway = Gateway::with(ROUTE).await;
+    let mut stored = prompt("sum");
+    stored["store"] = true.into();
+    gateway.in_work("w", &stored).await.refused(400, "TS0070");
+    gateway.ask(CHAT, &[], &prompt("sum")).await.refused(400, "TS0070");
+    gateway.model.check_asked(0);
 }

@@ -151,3 +151,59 @@ async fn a_paused_provider_is_not_asked() {
     gateway.in_work("w", &prompt("hello")).await.refused(503, "TS0093");
     gateway.model.check_asked(0);
 }
+
+#[tokio::test]
+async fn a_long_answer_does_not_keep_the_circuit_shut() {
+    let gateway = Gateway::with("circuit: { failures: 1, pause: 100ms }").await;
+    gateway.model.script([Do::Say(500, json!({})), Do::PauseAfter(2)]);
+    gateway.in_work("a", &prompt("hello")).await;
+    gateway.in_work("b", &prompt("hello")).await.refused(502, "TS0092");
+    tokio::time::sleep(Duration::from_millis(150)).await;
+    let mut long = gateway.begin(CHAT, &[("twicesafe-work", "c")], &streamed("hello")).await;
+    long.until("answer ").await;
+    assert_eq!(gateway.in_work("d", &prompt("hello")).await.status, 200);
+    gateway.model.go_on();
+    assert!(long.end().await.is_whole);
+}
+
+#[tokio::test]
+async fn s27_who_has_waited_long_enough_is_told_and_does_not_ask_again_at_once() {
+    let gateway = Gateway::new().await;
+    let yaml = configuration(&gateway.model, "timeout: 300ms");
+    let other = World::on(gateway.world.ledger.clone(), gateway.world.clock.clone(), &yaml).await;
+    gateway.model.script([Do::PauseAfter(2)]);
+    let work = [("twicesafe-work", "w")];
+    let mut first = gateway.begin(CHAT, &work, &streamed("hello")).await;
+    first.until("answer ").await;
+    let told = Hearing::begin(other.address, CHAT, &work, &streamed("hello")).await.end().await;
+    told.refused(409, "TS0015");
+    assert_eq!(told.headers["x-should-retry"], "false");
+    gateway.model.go_on();
+    assert!(first.end().await.is_whole);
+}
+
+#[tokio::test]
+async fn what_died_with_its_server_is_left_to_who_asks_next() {
+    let gateway = Gateway::new().await;
+    // A claim that nobody will ever settle.
+    gateway.in_work("w", &prompt("hello")).await;
+    let listed = gateway.world.get("/v1/intents?work=w").await;
+    let key = listed.json["intents"][0]["key"].as_str().unwrap().to_owned();
+    let name = twicesafe_ledger::Name::new("default/ai/pin.chat", &format!("{key}0")).unwrap();
+    let mut policy = twicesafe_ledger::Policy::new(twicesafe_ledger::Recovery::Repeat);
+    policy.backoff = twicesafe_ledger::Backoff { base: Duration::ZERO, cap: Duration::ZERO };
+    let intent = twicesafe_ledger::Intent::named(name.clone()).policy(policy);
+    let permit = gateway.world.ledger.claim(&intent).await.unwrap();
+    std::mem::forget(permit);
+    let store = gateway.world.ledger.store();
+    for _ in 0..100 {
+        gateway.world.clock.advance(Duration::from_secs(4000));
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let stored = gateway.world.ledger.look(&name).await.unwrap().unwrap();
+        if stored.record.status == twicesafe_ledger::Status::Retryable && stored.record.due_at.is_none() {
+            assert!(store.due(twicesafe_ledger::Status::Retryable, None, 10).await.unwrap().is_empty());
+            return;
+        }
+    }
+    panic!("it is looked at for ever");
+}

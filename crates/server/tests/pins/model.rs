@@ -33,6 +33,8 @@ pub(crate) enum Do {
     HangAfter(usize),
     /// Answers with so many bytes.
     Much(usize),
+    /// Answers with what nobody understands.
+    Odd,
 }
 
 /// A question as it arrived.
@@ -121,6 +123,9 @@ async fn serve(mut stream: TcpStream, model: Model) -> Option<()> {
         }
         if asked.body["stream"] != true {
             let body = match &step {
+                Do::Odd => {
+                    json!({ "id": "msg_1", "object": "thread.message", "choices": [{ "message": {} }] })
+                }
                 Do::Much(bytes) => json!({ "data": [{ "embedding": "x".repeat(*bytes) }] }),
                 _ => whole(&path, &text, ended, number),
             };
@@ -150,6 +155,13 @@ async fn serve(mut stream: TcpStream, model: Model) -> Option<()> {
                 _ => {}
             }
             chunk(&mut stream, event).await?;
+        }
+        match step {
+            Do::HangAfter(count) if count >= events.len() => {
+                tokio::time::sleep(Duration::from_secs(120)).await
+            }
+            Do::PauseAfter(count) if count >= events.len() => model.go_on.notified().await,
+            _ => {}
         }
         stream.write_all(b"0\r\n\r\n").await.ok()?;
     }

@@ -58,6 +58,27 @@ async fn wrong_settings_are_refused_with_their_place() {
         let found = says(&yaml).await;
         assert!(found.contains(said), "{yaml}\n{said}\n{found}");
     }
+    for (yaml, said) in [
+        (
+            ai("routes: [ { match: POST /v1/responses, action: a, retries: { attempts: 2 } } ]"),
+            "error destinations.ai.routes.a.retries: calls of AI models",
+        ),
+        (
+            ai("routes: [ { match: POST /v1/files, action: a, key: request.body.id, expect: { rule: \"true\" } } ]"),
+            "error destinations.ai.routes.a.expect: only whole answers of AI models",
+        ),
+        (
+            "destinations:\n  crm: { base: \"https://a.example.com\", auth: none, expect: { rule: \"true\" } }\n".to_owned(),
+            "error destinations.crm.expect: only whole answers of AI models",
+        ),
+    ] {
+        let found = says(&yaml).await;
+        assert!(found.contains(said), "{yaml}\n{said}\n{found}");
+    }
+    let deletion = ai(
+        "routes: [ { match: \"DELETE /v1/files/{id}\", action: d, key: request.params.id, approve: true } ]",
+    );
+    assert!(!says(&deletion).await.contains("error"), "{}", says(&deletion).await);
     // What is not for prompts is guarded like any other write.
     let files =
         ai("routes: [ { match: POST /v1/files, action: file.put, key: request.body.id, approve: true } ]");
@@ -98,5 +119,7 @@ async fn a_token_reaches_only_its_own_pins() {
     let confined =
         gateway.world.token_for("confined", &[Right::Act], Some("acme"), &["acme/other/"], None).await;
     assert_eq!(ask(&confined).await.status, 403);
+    let within = gateway.world.token_for("within", &[Right::Act], Some("acme"), &["acme/ai/"], None).await;
+    assert_eq!(ask(&within).await.pinned(), "hit");
     gateway.model.check_asked(2);
 }

@@ -33,13 +33,16 @@ async fn s33_events_are_passed_on_as_they_come_but_for_the_last() {
     gateway.model.go_on();
     let told = hearing.end().await;
     assert!(told.is_whole && told.body.ends_with("data: [DONE]\n\n"), "{told:?}");
-    // The end is shown when it is on record: until the provider has said all, nothing is.
-    gateway.model.script([Do::PauseAfter(5)]);
+    // The last one is shown when the answer is on record, and it is not as long as the provider may have more to say.
+    gateway.model.script([Do::PauseAfter(6)]);
     let mut hearing = gateway.begin(CHAT, &[("twicesafe-work", "v")], &streamed("hello")).await;
     hearing.until("usage").await;
-    assert!(!hearing.text().contains("[DONE]"));
+    let more = tokio::time::timeout(Duration::from_millis(300), hearing.until("[DONE]")).await;
+    assert!(more.is_err(), "{}", hearing.text());
+    assert_eq!(gateway.world.get("/v1/intents?work=v").await.json["intents"][0]["status"], "pending");
     gateway.model.go_on();
     assert!(hearing.end().await.is_whole);
+    assert_eq!(gateway.world.get("/v1/intents?work=v").await.json["intents"][0]["status"], "done");
 }
 
 #[tokio::test]
@@ -50,6 +53,7 @@ async fn s33_what_did_not_end_as_it_should_is_never_pinned() {
         (Do::FailAfter(2), true),
         (Do::End("length"), true),
         (Do::End("content_filter"), true),
+        (Do::End("network_error"), true),
     ] {
         let gateway = Gateway::new().await;
         gateway.model.script([step.clone()]);
@@ -81,6 +85,8 @@ async fn s33_answers_that_came_whole_and_are_none_are_never_pinned() {
         (Do::Say(400, json!({ "error": { "message": "bad" } })), 400),
         (Do::Say(200, json!({ "error": { "message": "in disguise" } })), 200),
         (Do::Say(200, json!({ "choices": [] })), 200),
+        (Do::Odd, 200),
+        (Do::End("sensitive"), 200),
         (Do::End("length"), 200),
         (Do::End("content_filter"), 200),
     ] {

@@ -94,7 +94,7 @@ async fn list(ledger: &Ledger, asked: &List, json: bool, out: &mut impl Write) -
         let record = &stored.record;
         let [scope, key] = portrait::scope_and_key(stored);
         let (model, usage) = (noted(stored, "twicesafe-model"), noted(stored, "twicesafe-usage"));
-        let id = portrait::external_id(record).unwrap_or_default().to_owned();
+        let id = noted(stored, "twicesafe-id").unwrap_or_default();
         if json {
             let evaluation = noted(stored, "twicesafe-evaluation");
             let line = json!({ "created": time(record.created_at), "scope": scope, "key": key, "status": record.status.as_str(),

@@ -14,13 +14,13 @@ use crate::operators::world::World;
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/serve/ai");
 
 /// A provider as a process of its own.
-struct Model {
+pub(super) struct Model {
     child: Child,
-    port: u16,
+    pub(super) port: u16,
 }
 
 impl Model {
-    fn start() -> Self {
+    pub(super) fn start() -> Self {
         let mut child = Command::new("python3")
             .arg(format!("{FOLDER}/model.py"))
             .stdin(Stdio::piped())
@@ -62,7 +62,7 @@ impl Drop for Model {
 }
 
 /// Where scripts/sdks has put them.
-fn sdks() -> PathBuf {
+pub(super) fn sdks() -> PathBuf {
     let folder = std::env::var_os("TWICESAFE_TEST_SDKS");
     PathBuf::from(
         folder.expect("TWICESAFE_TEST_SDKS: run `scripts/test`, or TWICESAFE_TEST_SDKS=$(scripts/sdks)"),

@@ -137,6 +137,25 @@ impl Rules {
     }
 }
 
+impl Rules {
+    /// What is said that holds for writes only: at a destination what would be relied on most, at a route everything.
+    pub(crate) fn that_only_writes_have(&self, at_route: bool) -> Vec<&'static str> {
+        let mut said = Vec::new();
+        macro_rules! collect {
+            ($($rule:ident)*) => { $(if self.$rule.is_some() { said.push(stringify!($rule)); })* };
+        }
+        collect!(key approve caps lane version);
+        if at_route {
+            collect!(account fingerprint ignore on_mismatch version_means on_review on_superseded step external_id recovery stamp
+                outcomes after_doubt refusal_replayed_for retries lease in_flight_max wait approval on_hold keep);
+        }
+        if self.mode == Some(Mode::Observe) {
+            said.push("mode");
+        }
+        said
+    }
+}
+
 /// What the same key with another request gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]

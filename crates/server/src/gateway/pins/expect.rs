@@ -61,7 +61,14 @@ impl Expectation {
         Self::read(&ExpectRules { schema: Some(schema), ..ExpectRules::default() })
     }
 
-    pub(crate) fn evaluate(&self, request: &Value, answer: &Value) -> Evaluation {
+    /// Holds an answer against it, every choice of it.
+    pub(crate) fn evaluate(&self, request: &Value, answers: &[Value]) -> Evaluation {
+        let violation = answers.iter().find_map(|answer| self.violation(request, answer));
+        let violation = violation.map(|(path, words)| (escaped(&path), tidy(&words)));
+        Evaluation { digest: self.digest.clone(), violation }
+    }
+
+    fn violation(&self, request: &Value, answer: &Value) -> Option<(String, String)> {
         let output = answer.get("output").unwrap_or(&Value::Null);
         let of_schema = self.schema.as_ref().and_then(|schema| {
             let error = schema.iter_errors(output).next()?;
@@ -77,8 +84,7 @@ impl Expectation {
                 Err(why) => Some(("/".to_owned(), why)),
             }
         };
-        let violation = of_schema.or_else(of_rule).map(|(path, words)| (tidy(&path), tidy(&words)));
-        Evaluation { digest: self.digest.clone(), violation }
+        of_schema.or_else(of_rule)
     }
 
     /// What came of it before, if it was this that the answer was held against.
@@ -118,6 +124,18 @@ fn digest(words: &str) -> String {
     blake3::hash(words.as_bytes()).to_hex()[..16].to_owned()
 }
 
+/// A path in one word, of letters that a header can hold.
+fn escaped(path: &str) -> String {
+    let mut word = String::new();
+    for byte in path.bytes().take(WORDS_BYTES_MAX) {
+        match byte.is_ascii_graphic() && byte != b'%' {
+            true => word.push(char::from(byte)),
+            false => word.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    word
+}
+
 /// One line, of letters that a header can hold.
 fn tidy(text: &str) -> String {
     let mut line: String = text.chars().map(|c| if c.is_ascii_graphic() { c } else { ' ' }).collect();
@@ -141,7 +159,7 @@ mod tests {
         let expected = expectation(json!({ "schema": schema, "rule": "answer.output.total > 0.0" }))
             .expect("it is right");
         let violation = |output: Value| {
-            expected.evaluate(&Value::Null, &json!({ "output": output })).violation.map(|(path, _)| path)
+            expected.evaluate(&Value::Null, &[json!({ "output": output })]).violation.map(|(path, _)| path)
         };
         assert_eq!(violation(json!({ "total": 1.5, "lines": ["a"] })), None);
         assert_eq!(violation(json!({ "total": 1.5, "lines": ["a", 2] })), Some("/lines/1".to_owned()));
@@ -155,11 +173,19 @@ mod tests {
         let one = expectation(json!({ "schema": { "type": "object" } })).expect("it is right");
         let other = expectation(json!({ "schema": { "type": "string" } })).expect("it is right");
         for output in [json!({}), json!("line\nbreak é")] {
-            let evaluation = one.evaluate(&Value::Null, &json!({ "output": output }));
+            let evaluation = one.evaluate(&Value::Null, &[json!({ "output": output })]);
             assert_eq!(one.remembered(&evaluation.kept()), Some(evaluation.clone()));
             assert_eq!(other.remembered(&evaluation.kept()), None);
         }
         assert_eq!(one.remembered("nonsense"), None);
+        let named =
+            expectation(json!({ "schema": { "properties": { "first name": { "type": "string" } } } }));
+        let evaluation = named.expect("it is right").evaluate(
+            &Value::Null,
+            &[json!({}), json!({ "output": { "first name": 1 } })]
+                .map(|one| json!({ "output": one["output"] })),
+        );
+        assert_eq!(evaluation.violation.map(|(path, _)| path).as_deref(), Some("/first%20name"));
     }
 
     #[test]

@@ -73,7 +73,7 @@ pub(super) struct Full;
 /// A question under way.
 pub(super) struct Flight {
     state: watch::Sender<State>,
-    /// How many have asked so far.
+    /// How many see it as it comes.
     joined: AtomicUsize,
 }
 
@@ -101,20 +101,30 @@ impl Flight {
         self.state.borrow().head.is_some()
     }
 
-    pub(super) fn push(&self, part: Bytes) -> Result<(), Full> {
+    /// Whether nothing was shown yet, and nothing will not be.
+    pub(super) fn is_untouched(&self) -> bool {
+        let state = self.state.borrow();
+        state.head.is_none() && state.end.is_none()
+    }
+
+    /// Makes room for what was read, whether it is shown or not.
+    pub(super) fn reserve(&self, bytes: usize) -> Result<(), Full> {
         let mut taken = Ok(());
         self.state.send_if_modified(|state| {
-            let all = state.room.fetch_add(part.len(), Ordering::Relaxed) + part.len();
-            if state.bytes + part.len() > FLIGHT_BYTES_MAX || all > FLIGHTS_BYTES_MAX {
-                state.room.fetch_sub(part.len(), Ordering::Relaxed);
+            let all = state.room.fetch_add(bytes, Ordering::Relaxed) + bytes;
+            if state.bytes + bytes > FLIGHT_BYTES_MAX || all > FLIGHTS_BYTES_MAX {
+                state.room.fetch_sub(bytes, Ordering::Relaxed);
                 taken = Err(Full);
-                return false;
+            } else {
+                state.bytes += bytes;
             }
-            state.bytes += part.len();
-            state.parts.push(part);
-            true
+            false
         });
         taken
+    }
+
+    pub(super) fn push(&self, part: Bytes) {
+        self.state.send_modify(|state| state.parts.push(part));
     }
 
     /// Ends it, if nothing has before.
@@ -233,10 +243,10 @@ impl Flights {
     }
 
     /// Joins the flight of a pin; who is first gets what keeps it open, and must carry it.
-    pub(super) fn join(self: &Arc<Self>, name: &Name) -> (Follower, Option<Open>) {
+    pub(super) fn join(self: &Arc<Self>, name: &Name, is_counted: bool) -> (Follower, Option<Open>) {
         let mut all = self.lock();
         if let Some(flight) = all.get(name).filter(|flight| flight.state.borrow().can_be_joined()) {
-            flight.joined.fetch_add(1, Ordering::Relaxed);
+            flight.joined.fetch_add(usize::from(is_counted), Ordering::Relaxed);
             let follower = Follower { receiver: flight.state.subscribe(), at: 0, is_over: false };
             return (follower, None);
         }

@@ -1,11 +1,13 @@
 //! One question to a model: sent once, its answer recorded as it passes. A stream is passed on event by event, but for the last
 //! one: who has seen the end of an answer has an answer that is on record, and gets the same one again.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use futures_util::FutureExt;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, SET_COOKIE};
@@ -37,6 +39,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Names under which more than the answer itself is kept with it.
 pub(super) const MODEL: &str = "twicesafe-model";
 pub(super) const USAGE: &str = "twicesafe-usage";
+pub(super) const ID: &str = "twicesafe-id";
 pub(super) const EVALUATION: &str = "twicesafe-evaluation";
 
 /// Carries one question.
@@ -87,27 +90,50 @@ enum Short {
 impl Recorder {
     /// Asks once, under a permit.
     pub(super) async fn act(self, attempt: Attempt) -> Result<Answer, Trouble> {
-        let pass = match self.destination.gate.enter().await {
+        if !self.flight.is_untouched() {
+            // Somebody has seen some of another answer.
+            return Err(self.nothing(&attempt, "it was answered before", false));
+        }
+        // What breaks here must not be asked again and again, each time for money.
+        match AssertUnwindSafe(self.asked(&attempt)).catch_unwind().await {
+            Ok(answered) => answered,
+            Err(_) => {
+                self.away("its answer could not be read", RETRY_AFTER);
+                Err(self.nothing(&attempt, "its answer could not be read", true))
+            }
+        }
+    }
+
+    async fn asked(&self, attempt: &Attempt) -> Result<Answer, Trouble> {
+        let mut pass = match self.destination.gate.enter().await {
             Ok(pass) => pass,
             Err(shut) => {
                 self.away(shut.why, shut.retry_after);
-                return Err(self.nothing(&attempt, shut.why, false));
+                return Err(self.nothing(attempt, shut.why, false));
             }
         };
-        let (response, lent) = match self.exchange(&attempt).await {
+        let (response, lent) = match self.exchange(attempt).await {
             Ok(answered) => answered,
             Err(failure) => {
                 pass.went(false);
                 let (Failure::NotSent(why) | Failure::Unknown(why)) = &failure;
                 self.away(why, RETRY_AFTER);
-                return Err(self.nothing(&attempt, why, matches!(failure, Failure::Unknown(_))));
+                return Err(self.nothing(attempt, why, matches!(failure, Failure::Unknown(_))));
             }
         };
-        let is_well = !response.status().is_server_error();
-        // It counts as one at a time until its answer has ended.
-        let answered = self.recorded(&attempt, response, lent).await;
-        pass.went(is_well);
-        answered
+        // Its place is kept until its answer has ended.
+        pass.goes(!response.status().is_server_error());
+        if let (StatusCode::UNAUTHORIZED, Some(credentials)) =
+            (response.status(), &self.destination.credentials)
+        {
+            credentials.refused().await;
+        }
+        let recorded = self.recorded(attempt, response, lent);
+        tokio::time::timeout(super::ACT_TIME_MAX, recorded).await.unwrap_or_else(|_| {
+            let why = "its answer did not end in time";
+            self.away(why, RETRY_AFTER);
+            Err(self.nothing(attempt, why, true))
+        })
     }
 
     async fn exchange(&self, attempt: &Attempt) -> Result<(Response<Incoming>, Lent), Failure> {
@@ -178,9 +204,10 @@ impl Recorder {
                 Ok(Some(data)) => {
                     bytes += data.len() as u64;
                     hasher.update(&data);
-                    if self.flight.push(data).is_err() {
+                    if self.flight.reserve(data.len()).is_err() {
                         break Err(Short::Full);
                     }
+                    self.flight.push(data);
                 }
                 Ok(None) => break Ok(()),
                 Err(short) => break Err(short),
@@ -210,14 +237,21 @@ impl Recorder {
         mut incoming: Reading,
     ) -> Result<Answer, Trouble> {
         let mut all = BytesMut::new();
-        while let Some(data) = match incoming.part().await {
-            Ok(data) => data,
-            Err(short) => {
-                self.away(short.why(), RETRY_AFTER);
-                return Err(self.nothing(attempt, short.why(), true));
+        loop {
+            let part = match incoming.part().await {
+                Ok(Some(data)) => {
+                    self.flight.reserve(data.len()).map(|()| Some(data)).map_err(|_| Short::Full)
+                }
+                other => other,
+            };
+            match part {
+                Ok(Some(data)) => all.extend_from_slice(&data),
+                Ok(None) => break,
+                Err(short) => {
+                    self.away(short.why(), RETRY_AFTER);
+                    return Err(self.nothing(attempt, short.why(), true));
+                }
             }
-        } {
-            all.extend_from_slice(&data);
             if all.len() > ANSWER_BYTES_MAX {
                 return self.too_large(attempt, headers, all.freeze(), incoming).await;
             }
@@ -226,7 +260,7 @@ impl Recorder {
         let body = all.freeze();
         let parsed: Value = serde_json::from_slice(&body).unwrap_or_default();
         let findings = shape.read(&parsed);
-        self.judged(attempt, headers, body, None, findings, parsed)
+        self.judged(attempt, headers, body, None, findings, &parsed)
     }
 
     /// Too large to keep: passed on, and not pinned.
@@ -240,11 +274,11 @@ impl Recorder {
         if let Err(trouble) = self.begin_unpinned(attempt, headers, "its answer is too large to be pinned") {
             return Err(trouble);
         }
-        let mut next = Ok(Some(so_far));
+        self.flight.push(so_far);
         let end = loop {
-            match next {
-                Ok(Some(data)) => match self.flight.push(data) {
-                    Ok(()) => next = incoming.part().await,
+            match incoming.part().await {
+                Ok(Some(data)) => match self.flight.reserve(data.len()) {
+                    Ok(()) => self.flight.push(data),
                     Err(_) => break End::Cut,
                 },
                 Ok(None) => {
@@ -269,41 +303,35 @@ impl Recorder {
         let is_shown = self.expected().is_none();
         let mut frames = Frames::default();
         let mut stream = Stream::new(shape);
-        let mut all = BytesMut::new();
-        let mut last = BytesMut::new();
-        let mut is_last = false;
-        let mut is_too_large = false;
+        // Events are shared with those who follow, not copied.
+        let mut all: Vec<Bytes> = Vec::new();
+        let mut bytes = 0;
+        let mut first_of_last: Option<usize> = None;
         let ended = loop {
             let data = match incoming.part().await {
                 Ok(Some(data)) => data,
                 Ok(None) => break Ok(true),
                 // It has said all it had to say.
-                Err(Short::Cut(_)) if is_last => break Ok(false),
+                Err(Short::Cut(_)) if first_of_last.is_some() => break Ok(false),
                 Err(short) => break Err(short),
             };
-            is_too_large |= all.len() + data.len() > ANSWER_BYTES_MAX;
-            if is_too_large && !is_shown {
+            bytes += data.len();
+            if self.flight.reserve(data.len()).is_err() || bytes > ANSWER_BYTES_MAX && !is_shown {
                 break Err(Short::Full);
             }
-            if !is_too_large {
-                all.extend_from_slice(&data);
-            }
-            let mut is_full = false;
             for frame in frames.push(&data) {
-                is_last = is_last || stream.take(&frame);
-                if is_last {
-                    last.extend_from_slice(&frame);
+                if first_of_last.is_none() && stream.take(&frame) {
+                    first_of_last = Some(all.len());
                     incoming.wait_max = AFTER_LAST_TIME_MAX;
-                } else if is_shown {
+                }
+                if first_of_last.is_none() && is_shown {
                     // With its first event: what breaks before that is an error, and not half an answer.
                     if !self.flight.has_begun() {
                         self.flight.begin(StatusCode::OK, shown(headers, attempt));
                     }
-                    is_full |= self.flight.push(frame).is_err();
+                    self.flight.push(frame.clone());
                 }
-            }
-            if is_full {
-                break Err(Short::Full);
+                all.push(frame);
             }
         };
         let is_at_end = match ended {
@@ -316,15 +344,18 @@ impl Recorder {
         if is_at_end {
             incoming.lent.give_back();
         }
-        last.extend_from_slice(&frames.rest());
+        let last: Vec<Bytes> = all[first_of_last.unwrap_or(all.len())..].to_vec();
+        let rest = frames.rest();
+        let last = Bytes::from([last.concat().as_slice(), &rest].concat());
         let findings = stream.end();
-        if is_too_large && is_shown {
-            let _ = self.flight.push(last.freeze());
+        if bytes > ANSWER_BYTES_MAX {
+            self.flight.push(last);
             self.flight.end(if findings.ending == Ending::Cut { End::Cut } else { End::Whole });
             return Err(self.nothing(attempt, "its answer is too large to be pinned", true));
         }
-        let last = self.flight.has_begun().then(|| last.freeze());
-        self.judged(attempt, headers, all.freeze(), last, findings, Value::Null)
+        let body = Bytes::from([all.concat().as_slice(), &rest].concat());
+        let last = self.flight.has_begun().then_some(last);
+        self.judged(attempt, headers, body, last, findings, &Value::Null)
     }
 
     fn expected(&self) -> Option<&Expected> {
@@ -342,7 +373,7 @@ impl Recorder {
         body: Bytes,
         last: Option<Bytes>,
         findings: Findings,
-        parsed: Value,
+        parsed: &Value,
     ) -> Result<Answer, Trouble> {
         let Manner::Pin { truncated, expected, .. } = &self.manner else {
             return Err(self.nothing(attempt, "it is no question", true));
@@ -365,8 +396,8 @@ impl Recorder {
                 return Err(self.nothing(attempt, why, true));
             }
             self.begin_unpinned(attempt, headers, why)?;
-            let is_shown = self.flight.push(last.unwrap_or(body)).is_ok();
-            self.flight.end(if is_shown { End::Whole } else { End::Cut });
+            self.flight.push(last.unwrap_or(body));
+            self.flight.end(End::Whole);
             return Err(self.nothing(attempt, why, true));
         }
         let mut kept_headers = headers.clone();
@@ -380,18 +411,22 @@ impl Recorder {
         if let Some(model) = &findings.model {
             note(MODEL, model.clone());
         }
+        // Not as an external id: two answers to one question are no double effect.
+        if let Some(id) = &findings.id {
+            note(ID, id.clone());
+        }
         if let Some(usage) = &findings.usage {
             note(USAGE, super::saved::kept_usage(usage));
         }
         if let Some(expected) = expected {
-            let answer = shape::view(200, parsed, &findings.output);
+            let answers = shape::views(parsed, &findings.outputs);
             for expectation in &expected.all {
-                if let Ok(value) = expectation.evaluate(&expected.request, &answer).kept().parse() {
+                if let Ok(value) = expectation.evaluate(&expected.request, &answers).kept().parse() {
                     whole.headers.append(EVALUATION, value);
                 }
             }
         }
-        let answer = whole.kept(findings.id.as_deref());
+        let answer = whole.kept(None);
         *self.held.lock().unwrap_or_else(PoisonError::into_inner) = Some(Held { body, last, findings });
         Ok(answer)
     }
@@ -433,9 +468,8 @@ impl Recorder {
     fn nothing(&self, attempt: &Attempt, why: &str, may_have_happened: bool) -> Trouble {
         match self.is_effect() {
             true if may_have_happened => Trouble::unknown(why),
-            true => Trouble::not_sent(why).passed_on(),
             false if attempt.in_doubt() => Trouble::not_sent(why).passed_on(),
-            false => {
+            _ => {
                 let answer = Answer { head: why.into(), ..Answer::default() };
                 Trouble::from_outcome(Outcome::Refused { answer, replay_for: Duration::ZERO })
             }

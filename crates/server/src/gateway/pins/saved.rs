@@ -50,7 +50,7 @@ impl Cost {
             let rest = model.strip_prefix(name.as_str());
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with("-20"))
         };
-        let (_, price) = prices.iter().find(fits)?;
+        let (_, price) = prices.iter().filter(fits).max_by_key(|(name, _)| name.len())?;
         let cached = usage.cached.min(usage.input);
         let dollars = (usage.input - cached) as f64 * price.input
             + cached as f64 * price.cached_input.unwrap_or(price.input)
@@ -122,6 +122,9 @@ mod tests {
         let cost = |model| Cost::new(Some(model), Some(usage)).microdollars(&prices);
         assert_eq!(cost("gpt-4o-2024-08-06"), Some(2000 + 250 + 1000));
         assert_eq!(cost("gpt-4o-mini"), Some(150 + 60));
+        let mut own = prices.clone();
+        own.insert("gpt-4o-2024-08-06".to_owned(), price(1.0, None, 0.0));
+        assert_eq!(Cost::new(Some("gpt-4o-2024-08-06"), Some(usage)).microdollars(&own), Some(1000));
         assert_eq!((cost("gpt-4o-pro"), cost("gpt-4.1"), cost("llama")), (None, None, None));
         assert_eq!(Cost::new(Some("gpt-4o"), None).microdollars(&prices), None);
         assert_eq!(usage_from_kept(&kept_usage(&usage)), Some(usage));

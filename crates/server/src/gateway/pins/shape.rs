@@ -20,6 +20,10 @@ const OWN_TOOLS: [&str; 8] = [
 /// The same for Anthropic, whose names end with a date.
 const OWN_TOOLS_OF_MESSAGES: [&str; 5] = ["custom", "bash_", "text_editor_", "computer_", "memory_"];
 
+/// What in a talk refers to what the provider keeps, or brings it tools to carry out.
+const STATEFUL_ITEMS: [&str; 4] =
+    ["item_reference", "tool_addition", "tool_search_output", "mcp_approval_response"];
+
 /// A form of asking.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Shape {
@@ -61,23 +65,29 @@ pub(crate) struct Findings {
     pub(crate) id: Option<String>,
     pub(crate) model: Option<String>,
     pub(crate) usage: Option<Usage>,
-    /// What the model wrote: JSON where it is, otherwise text; the arguments of its first call of a tool where it wrote none.
-    pub(crate) output: Value,
+    /// What the model wrote, by choice: JSON where it is, otherwise text; the arguments of its first call of a tool where it
+    /// wrote none.
+    pub(crate) outputs: Vec<Value>,
 }
 
 impl Shape {
     /// The form a request has, by where it goes. Other providers have other paths before it.
     pub(crate) fn of(method: &Method, path: &str) -> Option<Self> {
         (method == Method::POST).then_some(())?;
-        let path = path.strip_suffix('/').unwrap_or(path);
-        [
-            ("/chat/completions", Self::Chat),
-            ("/responses", Self::Responses),
-            ("/embeddings", Self::Embeddings),
-            ("/messages", Self::Messages),
-        ]
-        .into_iter()
-        .find_map(|(end, shape)| path.ends_with(end).then_some(shape))
+        let mut steps = path.rsplit('/').filter(|step| !step.is_empty());
+        let (last, before) = (steps.next()?, steps.next());
+        let is_version = |step: &str| {
+            step.strip_prefix('v').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+        };
+        match (last, before) {
+            ("completions", Some("chat")) => Some(Self::Chat),
+            ("responses", _) => Some(Self::Responses),
+            ("embeddings", _) => Some(Self::Embeddings),
+            // Others have messages, too, and make them: /v1/threads/ID/messages.
+            ("messages", None) => Some(Self::Messages),
+            ("messages", Some(step)) if is_version(step) => Some(Self::Messages),
+            _ => None,
+        }
     }
 
     /// The action its pins have in their scope.
@@ -109,20 +119,25 @@ impl Shape {
             // What has no type is not understood.
             _ => kinds.any(|kind| !kind.is_some_and(|kind| OWN_TOOLS.contains(&kind))),
         };
-        let refers = |item: &Value| item.get("type").and_then(Value::as_str) == Some("item_reference");
+        let is_stateful = |item: &Value| {
+            item.get("type").and_then(Value::as_str).is_some_and(|kind| STATEFUL_ITEMS.contains(&kind))
+        };
+        let items = ["input", "messages"].into_iter().filter_map(|name| body.get(name)?.as_array()).flatten();
+        let mut parts = items.flat_map(|item| {
+            let inner = item.get("content").and_then(Value::as_array).into_iter().flatten();
+            std::iter::once(item).chain(inner)
+        });
         let reasons = [
             (is_true("store"), "store"),
             (is_true("background"), "background"),
             (is_given("previous_response_id"), "previous_response_id"),
             (is_given("conversation"), "conversation"),
+            (is_given("thread"), "thread"),
             (is_given("container"), "container"),
             (is_given("mcp_servers"), "mcp_servers"),
             (is_given("web_search_options"), "web_search_options"),
             (has_foreign_tool, "tools that the provider carries out"),
-            (
-                body.get("input").and_then(Value::as_array).is_some_and(|items| items.iter().any(refers)),
-                "item_reference",
-            ),
+            (parts.any(is_stateful), "what refers to things the provider keeps, or brings it tools"),
         ];
         reasons.into_iter().find_map(|(holds, reason)| holds.then_some(reason))
     }
@@ -131,28 +146,30 @@ impl Shape {
     pub(crate) fn read(self, body: &Value) -> Findings {
         let text = |name: &str| body.get(name).and_then(Value::as_str).map(str::to_owned);
         let is_error = body.get("error").is_some_and(|error| !error.is_null());
-        let (ending, usage, output) = match self {
-            _ if is_error => (Ending::Failed, None, Value::Null),
+        // It came to its end, as HTTP says it: what is not understood is passed on, and not pinned.
+        let (ending, usage, outputs) = match self {
+            _ if is_error => (Ending::Failed, None, Vec::new()),
             Self::Chat => {
-                let choices = body.get("choices").and_then(Value::as_array);
-                let endings = choices.into_iter().flatten().map(|choice| {
-                    choice.get("finish_reason").and_then(Value::as_str).map_or(Ending::Cut, of_chat)
+                let choices = || body.get("choices").and_then(Value::as_array).into_iter().flatten();
+                let endings = choices().map(|choice| {
+                    choice.get("finish_reason").and_then(Value::as_str).map_or(Ending::Failed, of_chat)
                 });
-                (worst(endings), usage_of_chat(body), written_in_chat(body))
+                (worst(endings), usage_of_chat(body), choices().map(written_in_choice).collect())
             }
-            Self::Responses => (of_response(body), usage_of_response(body), written_in_response(body)),
+            Self::Responses => (of_response(body), usage_of_response(body), vec![written_in_response(body)]),
             Self::Embeddings => {
                 let is_whole =
                     body.get("data").and_then(Value::as_array).is_some_and(|items| !items.is_empty());
-                (if is_whole { Ending::Whole } else { Ending::Failed }, usage_of_chat(body), Value::Null)
+                (if is_whole { Ending::Whole } else { Ending::Failed }, usage_of_chat(body), Vec::new())
             }
             Self::Messages => {
-                let ending = body.get("stop_reason").and_then(Value::as_str).map_or(Ending::Cut, of_message);
+                let ending =
+                    body.get("stop_reason").and_then(Value::as_str).map_or(Ending::Failed, of_message);
                 let usage = body.get("usage").map(|usage| usage_of_message(usage, Usage::default()));
-                (ending, usage, written_in_message(body))
+                (ending, usage, vec![written_in_message(body)])
             }
         };
-        Findings { ending, id: text("id"), model: text("model"), usage, output }
+        Findings { ending, id: text("id"), model: text("model"), usage, outputs }
     }
 
     /// What a kept answer turned out to be.
@@ -183,10 +200,11 @@ fn worst(endings: impl Iterator<Item = Ending>) -> Ending {
 
 fn of_chat(reason: &str) -> Ending {
     match reason {
-        "length" => Ending::Truncated,
+        "stop" | "tool_calls" | "function_call" => Ending::Whole,
+        "length" | "max_tokens" | "model_length" => Ending::Truncated,
         "content_filter" => Ending::Refused,
-        "error" => Ending::Failed,
-        _ => Ending::Whole,
+        // Whatever else a provider says is not known to be whole.
+        _ => Ending::Failed,
     }
 }
 
@@ -194,9 +212,9 @@ fn of_message(reason: &str) -> Ending {
     match reason {
         "max_tokens" | "model_context_window_exceeded" => Ending::Truncated,
         "refusal" => Ending::Refused,
-        // The provider wants to be asked on.
-        "pause_turn" => Ending::Failed,
-        _ => Ending::Whole,
+        "end_turn" | "stop_sequence" | "tool_use" => Ending::Whole,
+        // The provider wants to be asked on, or something nobody here knows of.
+        _ => Ending::Failed,
     }
 }
 
@@ -257,18 +275,22 @@ fn written(text: Option<String>, arguments: Option<Value>) -> Value {
     }
 }
 
-fn written_in_chat(body: &Value) -> Value {
-    let message = body.pointer("/choices/0/message").unwrap_or(&Value::Null);
+fn written_in_choice(choice: &Value) -> Value {
+    let message = choice.get("message").unwrap_or(&Value::Null);
     let text = message.get("content").and_then(Value::as_str).map(str::to_owned);
     let arguments = message.pointer("/tool_calls/0/function/arguments").and_then(Value::as_str);
     written(text, arguments.map(as_written))
 }
 
 fn written_in_response(body: &Value) -> Value {
-    let items = || body.get("output").and_then(Value::as_array).into_iter().flatten();
-    let parts = items().filter_map(|item| item.get("content")?.as_array()).flatten();
+    // There are others, what it thought among them.
+    let items = |kind: &'static str| {
+        let items = body.get("output").and_then(Value::as_array).into_iter().flatten();
+        items.filter(move |item| item.get("type").and_then(Value::as_str) == Some(kind))
+    };
+    let parts = items("message").filter_map(|item| item.get("content")?.as_array()).flatten();
     let text: String = parts.filter_map(|part| part.get("text").and_then(Value::as_str)).collect();
-    let arguments = items().find_map(|item| item.get("arguments").and_then(Value::as_str));
+    let arguments = items("function_call").find_map(|item| item.get("arguments").and_then(Value::as_str));
     written(Some(text), arguments.map(as_written))
 }
 
@@ -285,14 +307,29 @@ pub(crate) struct Stream {
     findings: Findings,
     usage: Usage,
     has_usage: bool,
-    /// By choice: how it ended.
-    choices: BTreeMap<u64, Option<Ending>>,
-    text: String,
-    arguments: String,
+    choices: BTreeMap<u64, Choice>,
     /// Something was taken back on the way.
     is_refused: bool,
     /// How its last event says that it ended.
     ending: Option<Ending>,
+}
+
+/// One of several answers in a stream.
+#[derive(Default)]
+struct Choice {
+    ending: Option<Ending>,
+    text: String,
+    /// Of its first call of a tool, by where that stands.
+    arguments: Option<(u64, String)>,
+}
+
+impl Choice {
+    fn argue(&mut self, at: u64, more: &str) {
+        let (first, arguments) = self.arguments.get_or_insert_with(|| (at, String::new()));
+        if *first == at {
+            arguments.push_str(more);
+        }
+    }
 }
 
 impl Stream {
@@ -303,8 +340,6 @@ impl Stream {
             usage: Usage::default(),
             has_usage: false,
             choices: BTreeMap::new(),
-            text: String::new(),
-            arguments: String::new(),
             is_refused: false,
             ending: None,
         }
@@ -314,8 +349,8 @@ impl Stream {
     pub(crate) fn take(&mut self, frame: &[u8]) -> bool {
         let Some(data) = super::frames::data(frame) else { return false };
         if data == "[DONE]" {
-            let endings = self.choices.values().map(|ending| ending.unwrap_or(Ending::Cut));
-            self.ending.get_or_insert(worst(endings));
+            let ending = self.worst(Ending::Failed);
+            self.ending.get_or_insert(ending);
             return true;
         }
         let Ok(event) = serde_json::from_str::<Value>(&data) else { return false };
@@ -330,6 +365,11 @@ impl Stream {
             Shape::Messages => return self.of_message(kind, &event),
         }
         false
+    }
+
+    /// The worst ending of its choices; those that have none are as good as that.
+    fn worst(&self, otherwise: Ending) -> Ending {
+        worst(self.choices.values().map(|choice| choice.ending.unwrap_or(otherwise)))
     }
 
     fn know(&mut self, whose: &Value) {
@@ -349,16 +389,15 @@ impl Stream {
             let index = number(choice, "/index");
             let ended = choice.get("finish_reason").and_then(Value::as_str).map(of_chat);
             let known = self.choices.entry(index).or_default();
-            *known = ended.or(*known);
+            known.ending = ended.or(known.ending);
             let refusal = choice.pointer("/delta/refusal").and_then(Value::as_str);
             self.is_refused |= refusal.is_some_and(|text| !text.is_empty());
-            if index == 0 {
-                let text = choice.pointer("/delta/content").and_then(Value::as_str);
-                self.text.push_str(text.unwrap_or_default());
-                let arguments = choice.pointer("/delta/tool_calls/0/function/arguments");
-                if number(choice, "/delta/tool_calls/0/index") == 0 {
-                    self.arguments.push_str(arguments.and_then(Value::as_str).unwrap_or_default());
-                }
+            let text = choice.pointer("/delta/content").and_then(Value::as_str);
+            known.text.push_str(text.unwrap_or_default());
+            let calls = choice.pointer("/delta/tool_calls").and_then(Value::as_array);
+            for call in calls.into_iter().flatten() {
+                let arguments = call.pointer("/function/arguments").and_then(Value::as_str);
+                known.argue(number(call, "/index"), arguments.unwrap_or_default());
             }
         }
     }
@@ -387,20 +426,23 @@ impl Stream {
                 }
             }
             "content_block_delta" => {
-                let piece = |name: &str| event.pointer(name).and_then(Value::as_str).unwrap_or_default();
-                self.text.push_str(piece("/delta/text"));
-                self.arguments.push_str(piece("/delta/partial_json"));
+                let piece = |name: &str| event.pointer(name).and_then(Value::as_str);
+                let message = self.choices.entry(0).or_default();
+                message.text.push_str(piece("/delta/text").unwrap_or_default());
+                if let Some(arguments) = piece("/delta/partial_json") {
+                    message.argue(number(event, "/index"), arguments);
+                }
             }
             "message_delta" => {
                 if let Some(reason) = event.pointer("/delta/stop_reason").and_then(Value::as_str) {
-                    self.choices.insert(0, Some(of_message(reason)));
+                    self.choices.entry(0).or_default().ending = Some(of_message(reason));
                 }
                 if let Some(usage) = event.get("usage") {
                     (self.usage, self.has_usage) = (usage_of_message(usage, self.usage), true);
                 }
             }
             "message_stop" => {
-                self.ending = Some(self.choices.get(&0).copied().flatten().unwrap_or(Ending::Cut));
+                self.ending = Some(self.worst(Ending::Failed));
                 return true;
             }
             _ => {}
@@ -411,9 +453,8 @@ impl Stream {
     /// What it turned out to be, now that no more comes.
     pub(crate) fn end(mut self) -> Findings {
         // Not every compatible provider says that it is done; where every choice has ended, it is.
-        let endings = self.choices.values().map(|ending| ending.unwrap_or(Ending::Cut));
         let ending = self.ending.unwrap_or_else(|| match self.shape {
-            Shape::Chat if !self.choices.is_empty() => worst(endings),
+            Shape::Chat if !self.choices.is_empty() => self.worst(Ending::Cut),
             _ => Ending::Cut,
         });
         self.findings.ending = match ending {
@@ -424,16 +465,21 @@ impl Stream {
             self.findings.usage = Some(self.usage);
         }
         if self.shape != Shape::Responses {
-            let arguments = (!self.arguments.is_empty()).then(|| as_written(&self.arguments));
-            self.findings.output = written(Some(self.text), arguments);
+            let of_choice = |choice: Choice| {
+                let arguments = choice.arguments.filter(|(_, arguments)| !arguments.is_empty());
+                written(Some(choice.text), arguments.map(|(_, arguments)| as_written(&arguments)))
+            };
+            self.findings.outputs = self.choices.into_values().map(of_choice).collect();
         }
         self.findings
     }
 }
 
-/// An answer as expressions see it.
-pub(crate) fn view(status: u16, body: Value, output: &Value) -> Value {
-    json!({ "status": status, "body": body, "output": output })
+/// An answer as expressions see it, once for each choice.
+pub(crate) fn views(body: &Value, outputs: &[Value]) -> Vec<Value> {
+    let nothing = [Value::Null];
+    let outputs = if outputs.is_empty() { &nothing[..] } else { outputs };
+    outputs.iter().map(|output| json!({ "status": 200, "body": body, "output": output })).collect()
 }
 
 #[cfg(test)]
@@ -461,6 +507,8 @@ mod tests {
             ("input", json!([{ "type": "item_reference", "id": "x" }])),
             ("tools", json!([{ "type": "function" }, { "type": "web_search" }])),
             ("tools", json!([{ "name": "typeless" }])),
+            ("thread", json!({ "type": "create" })),
+            ("messages", json!([{ "role": "user", "content": [{ "type": "tool_addition" }] }])),
         ] {
             assert!(effect(Shape::Responses, json!({ name: value })).is_some(), "{name}");
         }
@@ -483,7 +531,8 @@ mod tests {
             (json!("tool_calls"), Ending::Whole),
             (json!("length"), Ending::Truncated),
             (json!("content_filter"), Ending::Refused),
-            (Value::Null, Ending::Cut),
+            (json!("sensitive"), Ending::Failed),
+            (Value::Null, Ending::Failed),
         ] {
             assert_eq!(Shape::Chat.read(&chat(reason)).ending, ending);
         }
@@ -501,7 +550,8 @@ mod tests {
             (Shape::Messages, json!({ "stop_reason": "max_tokens" }), Ending::Truncated),
             (Shape::Messages, json!({ "stop_reason": "refusal" }), Ending::Refused),
             (Shape::Messages, json!({ "stop_reason": "pause_turn" }), Ending::Failed),
-            (Shape::Messages, json!({}), Ending::Cut),
+            (Shape::Messages, json!({ "stop_reason": "compaction" }), Ending::Failed),
+            (Shape::Messages, json!({}), Ending::Failed),
             (Shape::Embeddings, json!({ "data": [{}] }), Ending::Whole),
             (Shape::Embeddings, json!({ "data": [] }), Ending::Failed),
         ] {
@@ -521,13 +571,13 @@ mod tests {
         let usage = r#"{"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":3}}"#;
         let whole = streamed(Shape::Chat, &[begun, ended, usage, "[DONE]"]);
         assert_eq!(
-            (whole.ending, whole.output, whole.id.as_deref()),
-            (Ending::Whole, json!({ "a": 1 }), Some("c1"))
+            (whole.ending, whole.outputs, whole.id.as_deref()),
+            (Ending::Whole, vec![json!({ "a": 1 })], Some("c1"))
         );
         assert_eq!(whole.usage, Some(Usage { input: 7, cached: 0, output: 3 }));
         assert_eq!(streamed(Shape::Chat, &[begun, ended]).ending, Ending::Whole);
         assert_eq!(streamed(Shape::Chat, &[begun]).ending, Ending::Cut);
-        assert_eq!(streamed(Shape::Chat, &[begun, "[DONE]"]).ending, Ending::Cut);
+        assert_eq!(streamed(Shape::Chat, &[begun, "[DONE]"]).ending, Ending::Failed);
         assert_eq!(streamed(Shape::Chat, &[]).ending, Ending::Cut);
         let refusal = r#"{"choices":[{"index":0,"delta":{"refusal":"no"},"finish_reason":"stop"}]}"#;
         assert_eq!(streamed(Shape::Chat, &[refusal, "[DONE]"]).ending, Ending::Refused);
@@ -540,15 +590,15 @@ mod tests {
             r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":9}}"#;
         let stop = r#"{"type":"message_stop"}"#;
         let whole = streamed(Shape::Messages, &[start, text, delta, stop]);
-        assert_eq!((whole.ending, whole.output), (Ending::Whole, json!("hello")));
+        assert_eq!((whole.ending, whole.outputs), (Ending::Whole, vec![json!("hello")]));
         assert_eq!(whole.usage, Some(Usage { input: 7, cached: 2, output: 9 }));
         assert_eq!(streamed(Shape::Messages, &[start, text, delta]).ending, Ending::Cut);
         let overloaded = r#"{"type":"error","error":{"type":"overloaded_error"}}"#;
         assert_eq!(streamed(Shape::Messages, &[start, text, overloaded]).ending, Ending::Failed);
 
-        let completed = r#"{"type":"response.completed","response":{"id":"r1","status":"completed","output":[{"content":[{"type":"output_text","text":"hi"}]}]}}"#;
+        let completed = r#"{"type":"response.completed","response":{"id":"r1","status":"completed","output":[{"type":"reasoning","content":[{"text":"hm"}]},{"type":"message","content":[{"type":"output_text","text":"hi"}]}]}}"#;
         let created = r#"{"type":"response.created","response":{"id":"r1","status":"in_progress"}}"#;
-        assert_eq!(streamed(Shape::Responses, &[created, completed]).output, json!("hi"));
+        assert_eq!(streamed(Shape::Responses, &[created, completed]).outputs, [json!("hi")]);
         assert_eq!(streamed(Shape::Responses, &[created]).ending, Ending::Cut);
         let refusal = r#"{"type":"response.refusal.delta","delta":"no"}"#;
         assert_eq!(streamed(Shape::Responses, &[created, refusal, completed]).ending, Ending::Refused);
@@ -558,8 +608,40 @@ mod tests {
     fn what_a_model_wrote_is_found_in_tools_too() {
         let call = json!({ "choices": [{ "finish_reason": "tool_calls", "message": { "content": null,
             "tool_calls": [{ "function": { "arguments": "{\"city\":\"Bern\"}" } }] } }] });
-        assert_eq!(Shape::Chat.read(&call).output, json!({ "city": "Bern" }));
+        assert_eq!(Shape::Chat.read(&call).outputs, [json!({ "city": "Bern" })]);
         let block = json!({ "stop_reason": "tool_use", "content": [{ "type": "tool_use", "input": { "city": "Bern" } }] });
-        assert_eq!(Shape::Messages.read(&block).output, json!({ "city": "Bern" }));
+        assert_eq!(Shape::Messages.read(&block).outputs, [json!({ "city": "Bern" })]);
+        // Of several calls the first one counts, streamed or not.
+        let piece = |index: u64, json: &str| {
+            json!({ "type": "content_block_delta", "index": index, "delta": { "partial_json": json } })
+                .to_string()
+        };
+        let delta = json!({ "type": "message_delta", "delta": { "stop_reason": "tool_use" } }).to_string();
+        let events = [
+            piece(1, "{\"a\":"),
+            piece(1, "1}"),
+            piece(2, "{\"b\":2}"),
+            delta,
+            "{\"type\":\"message_stop\"}".to_owned(),
+        ];
+        let events: Vec<&str> = events.iter().map(String::as_str).collect();
+        assert_eq!(streamed(Shape::Messages, &events).outputs, [json!({ "a": 1 })]);
+        let both = r#"{"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":"stop"},{"index":1,"delta":{"content":"y"},"finish_reason":"stop"}]}"#;
+        assert_eq!(streamed(Shape::Chat, &[both, "[DONE]"]).outputs, [json!("x"), json!("y")]);
+    }
+
+    #[test]
+    fn s33_what_is_made_is_told_from_what_is_asked() {
+        let of = |path: &str| Shape::of(&Method::POST, path);
+        assert_eq!(of("/v1/chat/completions"), Some(Shape::Chat));
+        assert_eq!(of("/openai/deployments/x/chat/completions"), Some(Shape::Chat));
+        assert_eq!(of("/v1/completions"), None);
+        assert_eq!(
+            (of("/v1/messages"), of("/messages"), of("/anthropic/v1/messages/")),
+            (Some(Shape::Messages), Some(Shape::Messages), Some(Shape::Messages))
+        );
+        assert_eq!((of("/v1/threads/t1/messages"), of("/v1/messages/batches")), (None, None));
+        assert_eq!((of("/v1/responses"), of("/v1/responses/r1/cancel")), (Some(Shape::Responses), None));
+        assert_eq!(Shape::of(&Method::GET, "/v1/responses"), None);
     }
 }
