@@ -81,6 +81,10 @@ pages! {
     Paused "TS0093"
     RequestNotKept "TS0094"
     CallbackRefused "TS0095"
+    NoSuchInbox "TS0110"
+    NotVerified "TS0111"
+    OutOfTime "TS0112"
+    EventUnnamed "TS0113"
 }
 
 /// Prints the page about a code, or the list of all codes.

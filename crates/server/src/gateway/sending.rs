@@ -198,7 +198,7 @@ pub(crate) fn is_credential(name: &HeaderName) -> bool {
 }
 
 /// Headers that change nothing about what is asked for.
-fn is_idle(name: &HeaderName) -> bool {
+pub(crate) fn is_idle(name: &HeaderName) -> bool {
     let name = name.as_str();
     matches!(
         name,

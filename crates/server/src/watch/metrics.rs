@@ -22,6 +22,16 @@ pub(crate) struct Metrics {
     verdicts: [AtomicU64; VERDICTS.len()],
     /// What was answered for destinations, by destination and what it came to. As many as an operator named.
     destinations: Mutex<BTreeMap<(String, &'static str), u64>>,
+    /// What became of events, by inbox. As many as an operator named.
+    inboxes: Mutex<BTreeMap<String, InboxCounts>>,
+}
+
+/// What became of the events of one inbox, in this process.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct InboxCounts {
+    pub(crate) counts: BTreeMap<&'static str, u64>,
+    /// How long the last event that was taken up had waited for it.
+    pub(crate) lag: Duration,
 }
 
 #[derive(Default)]
@@ -38,6 +48,7 @@ impl Metrics {
             routes: (0..=ROUTES.len()).map(|_| Counted::default()).collect(),
             verdicts: Default::default(),
             destinations: Mutex::default(),
+            inboxes: Mutex::default(),
         }
     }
 
@@ -45,6 +56,34 @@ impl Metrics {
     pub(crate) fn destination(&self, name: &str, what: &'static str) {
         let mut counts = self.destinations.lock().unwrap_or_else(PoisonError::into_inner);
         *counts.entry((name.to_owned(), what)).or_default() += 1;
+    }
+
+    /// Counts events of an inbox.
+    pub(crate) fn inbox(&self, name: &str, what: &'static str, count: u64) {
+        if count > 0 {
+            self.of_inbox(name, |of_inbox| *of_inbox.counts.entry(what).or_default() += count);
+        }
+    }
+
+    pub(crate) fn inbox_lag(&self, name: &str, lag: Duration) {
+        self.of_inbox(name, |of_inbox| of_inbox.lag = lag);
+    }
+
+    /// Nothing is under way, and nothing that is due was found.
+    pub(crate) fn inbox_at_rest(&self, name: &str) {
+        self.of_inbox(name, |of_inbox| of_inbox.lag = Duration::ZERO);
+    }
+
+    pub(crate) fn inbox_counts(&self, name: &str) -> InboxCounts {
+        self.inboxes.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned().unwrap_or_default()
+    }
+
+    fn of_inbox(&self, name: &str, change: impl FnOnce(&mut InboxCounts)) {
+        let mut inboxes = self.inboxes.lock().unwrap_or_else(PoisonError::into_inner);
+        match inboxes.get_mut(name) {
+            Some(of_inbox) => change(of_inbox),
+            None => change(inboxes.entry(name.to_owned()).or_default()),
+        }
     }
 
     pub(crate) fn verdict(&self, verdict: &Verdict) {
@@ -93,6 +132,31 @@ impl Metrics {
                 text,
                 "twicesafe_destination_requests_total{{destination=\"{name}\",result=\"{what}\"}} {count}"
             );
+        }
+        head(
+            &mut text,
+            "twicesafe_inbox_events_total",
+            "counter",
+            "Events by inbox: arrived (and verified), duplicate, unverified, refused, delivered, failed attempts, superseded.",
+        );
+        let inboxes = self.inboxes.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for (name, of_inbox) in &inboxes {
+            for (what, count) in &of_inbox.counts {
+                let _ = writeln!(
+                    text,
+                    "twicesafe_inbox_events_total{{inbox=\"{name}\",result=\"{what}\"}} {count}"
+                );
+            }
+        }
+        head(
+            &mut text,
+            "twicesafe_inbox_lag_seconds",
+            "gauge",
+            "How long the last event that was taken up had waited since it was due; 0 when none waits.",
+        );
+        for (name, of_inbox) in &inboxes {
+            let seconds = of_inbox.lag.as_secs_f64();
+            let _ = writeln!(text, "twicesafe_inbox_lag_seconds{{inbox=\"{name}\"}} {seconds}");
         }
         head(
             &mut text,

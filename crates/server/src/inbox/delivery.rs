@@ -1,0 +1,405 @@
+//! Handing events over: what has just arrived, what is due again, and what was left behind when nobody was there. One at a time
+//! for each object, in its order (S15, S39); as many objects at a time as the target is given.
+//!
+//! Nothing is listed as a whole: the agenda is read page by page, and what is in memory is bounded by what is under way.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use twicesafe_ledger::{
+    Claimed, Error, Intent, IntentId, LaneName, Outcome, Refusal, Status, Stored, Timestamp, Trouble,
+    WaitCause,
+};
+
+use super::event::Event;
+use super::fresh::Arrived;
+use super::handover::Handover;
+use super::plan::Inbox;
+use crate::server::Shared;
+
+/// How often is looked for what is due, whatever is heard.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Lines of the agenda read at a time, and looked at in one go where nothing is known to wait.
+const PAGE: usize = 256;
+const LOOKED_AT_MAX: usize = 4096;
+/// Events of one object handed over before others get the turn.
+const LANE_RUN_MAX: usize = 64;
+/// Objects that are known to be closed, and for how long they are passed over.
+const CLOSED_LANES_MAX: usize = 10_000;
+const CLOSED_FOR: Duration = Duration::from_secs(1);
+/// How long an event that an answer could not be stored for is left alone.
+const TROUBLE_PAUSE: Duration = Duration::from_secs(1);
+
+/// Hands over what arrives at any inbox.
+pub(crate) struct Delivery {
+    shared: Arc<Shared>,
+    under_way: Mutex<UnderWay>,
+}
+
+/// What is under way here: as much as there are places.
+#[derive(Default)]
+struct UnderWay {
+    intents: HashSet<IntentId>,
+    lanes: HashSet<LaneName>,
+    closed: HashMap<LaneName, Instant>,
+}
+
+impl Delivery {
+    pub(crate) fn new(shared: Arc<Shared>) -> Arc<Self> {
+        Arc::new(Self { shared, under_way: Mutex::default() })
+    }
+
+    /// Goes on until the server stops. Inboxes come and go with the configuration.
+    pub(crate) async fn run(self: Arc<Self>) {
+        let mut pumps = Pumps(HashMap::new());
+        loop {
+            let inboxes = self.shared.inboxes();
+            pumps.0.retain(|_, (of, pump)| {
+                let stays = inboxes.get(&of.name).is_some_and(|inbox| Arc::ptr_eq(inbox, of));
+                if !stays {
+                    pump.abort();
+                }
+                stays
+            });
+            for inbox in inboxes.iter() {
+                if pumps.0.contains_key(&inbox.name) {
+                    continue;
+                }
+                let places = Arc::new(Semaphore::new(inbox.concurrency));
+                let pump = Arc::new(Pump {
+                    delivery: self.clone(),
+                    inbox: inbox.clone(),
+                    places,
+                    shut_until: Mutex::new(Instant::now()),
+                });
+                let task = tokio::spawn(pump.run()).abort_handle();
+                pumps.0.insert(inbox.name.clone(), (inbox.clone(), task));
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, UnderWay> {
+        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// They end with who started them; what is under way goes on.
+struct Pumps(HashMap<String, (Arc<Inbox>, tokio::task::AbortHandle)>);
+
+impl Drop for Pumps {
+    fn drop(&mut self) {
+        self.0.values().for_each(|(_, pump)| pump.abort());
+    }
+}
+
+/// Hands over what arrives at one inbox.
+struct Pump {
+    delivery: Arc<Delivery>,
+    inbox: Arc<Inbox>,
+    /// As many as the target is given at a time.
+    places: Arc<Semaphore>,
+    /// The target failed too often.
+    shut_until: Mutex<Instant>,
+}
+
+/// An event that is to be handed over, as far as it was read.
+struct Next {
+    id: IntentId,
+    known: Option<(Arc<Stored>, Event)>,
+    /// It is the first of those that wait for an object, and nobody was at it a moment ago.
+    follows: bool,
+}
+
+/// What is under way, until it is not.
+struct Flight {
+    pump: Arc<Pump>,
+    id: IntentId,
+    lane: Option<LaneName>,
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        let mut under_way = self.pump.delivery.lock();
+        under_way.intents.remove(&self.id);
+        if let Some(lane) = &self.lane {
+            under_way.lanes.remove(lane);
+        }
+    }
+}
+
+/// Where reading the agenda goes on.
+#[derive(Default)]
+struct Cursors(HashMap<&'static str, Option<(Timestamp, IntentId)>>);
+
+impl Pump {
+    async fn run(self: Arc<Self>) {
+        let Some(mut fresh) = self.inbox.fresh.receiver() else { return };
+        let mut cursors = Cursors::default();
+        // When a server starts nobody knows what was left behind.
+        self.inbox.fresh.miss();
+        loop {
+            if self.is_paused() {
+                tokio::time::sleep(LOOK_EVERY).await;
+                while fresh.try_recv().is_ok() {}
+                self.inbox.fresh.miss();
+                continue;
+            }
+            if self.inbox.fresh.was_missed() {
+                // What waits in memory is on the agenda, too: in its turn.
+                while fresh.try_recv().is_ok() {}
+                self.catch_up(&mut cursors).await;
+            }
+            tokio::select! {
+                arrived = fresh.recv() => match arrived {
+                    Some(Arrived { stored, event }) => {
+                        self.begin(Next { id: stored.id, known: Some((stored, event)), follows: false }).await;
+                    }
+                    None => return,
+                },
+                () = self.inbox.fresh.told.notified() => {}
+                () = tokio::time::sleep(LOOK_EVERY) => self.look(&mut cursors).await,
+            }
+        }
+    }
+
+    fn is_paused(&self) -> bool {
+        self.delivery.shared.pauses.has_inbox(&self.inbox.name)
+    }
+
+    /// Hands over everything that is ready, oldest first, and what is due again in between.
+    async fn catch_up(self: &Arc<Self>, cursors: &mut Cursors) {
+        let mut after = None;
+        let mut looked_at = Instant::now();
+        loop {
+            let Some((next, _)) = self.page(Status::Ready, after).await else { return };
+            after = next;
+            if after.is_none() || self.is_paused() {
+                return;
+            }
+            if looked_at.elapsed() > LOOK_EVERY {
+                looked_at = Instant::now();
+                self.look_at(Status::Retryable, cursors).await;
+            }
+        }
+    }
+
+    /// Looks for what is due: a bounded part of the agenda each time, all of it in turn.
+    async fn look(self: &Arc<Self>, cursors: &mut Cursors) {
+        if let super::plan::Target::Url { upstream, .. } = &self.inbox.target {
+            upstream.tidy();
+        }
+        for status in [Status::Retryable, Status::Ready] {
+            self.look_at(status, cursors).await;
+        }
+        if self.places.available_permits() == self.inbox.concurrency {
+            self.delivery.shared.metrics.inbox_at_rest(&self.inbox.name);
+        }
+    }
+
+    async fn look_at(self: &Arc<Self>, status: Status, cursors: &mut Cursors) {
+        let cursor = cursors.0.entry(status.as_str()).or_default();
+        let mut looked_at = 0;
+        while looked_at < LOOKED_AT_MAX {
+            let Some((next, lines)) = self.page(status, *cursor).await else { return };
+            *cursor = next;
+            looked_at += lines;
+            // At the end it begins anew, next time.
+            if cursor.is_none() {
+                return;
+            }
+        }
+    }
+
+    /// One page of the agenda: begins what is due, and says where the next one starts. `None`: it could not be read.
+    async fn page(
+        self: &Arc<Self>,
+        status: Status,
+        after: Option<(Timestamp, IntentId)>,
+    ) -> Option<(Option<(Timestamp, IntentId)>, usize)> {
+        let store = self.delivery.shared.ledger.store();
+        let read = async { Ok((store.now().await?, store.agenda(status, after, PAGE).await?)) };
+        let (now, lines) = match read.await {
+            Ok(read) => read,
+            Err(error) => {
+                let error: Error = error;
+                tracing::warn!(code = %error.code(), inbox = self.inbox.name, "what is due could not be looked for: {error}");
+                return None;
+            }
+        };
+        for line in &lines {
+            let is_ours = line.scope.as_deref() == Some(self.inbox.scope.as_str());
+            if is_ours && line.due_at.is_some_and(|due_at| due_at <= now) {
+                self.begin(Next { id: line.at.1, known: None, follows: false }).await;
+                if self.is_paused() {
+                    return None;
+                }
+            }
+        }
+        let next = lines.last().map(|line| line.at).filter(|_| lines.len() == PAGE);
+        Some((next, lines.len()))
+    }
+
+    /// Begins to hand an event over, when there is a place.
+    async fn begin(self: &Arc<Self>, next: Next) {
+        if self.delivery.lock().intents.contains(&next.id) {
+            return;
+        }
+        let Ok(place) = self.places.clone().acquire_owned().await else { return };
+        loop {
+            let shut_until = *self.shut_until.lock().unwrap_or_else(PoisonError::into_inner);
+            let left = shut_until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            tokio::time::sleep(left.min(LOOK_EVERY)).await;
+        }
+        // What was ready before the look at the place may have been begun meanwhile.
+        let Some(flight) = self.flight(next.id) else { return };
+        let (pump, under_way) = (self.clone(), self.delivery.shared.ledger.begin());
+        tokio::spawn(async move {
+            let _under_way = under_way;
+            pump.fly(flight, next, place).await;
+        });
+    }
+
+    fn flight(self: &Arc<Self>, id: IntentId) -> Option<Flight> {
+        let is_first = self.delivery.lock().intents.insert(id);
+        is_first.then(|| Flight { pump: self.clone(), id, lane: None })
+    }
+
+    /// Hands an event over, then those that wait for the same object.
+    async fn fly(self: Arc<Self>, flight: Flight, next: Next, place: OwnedSemaphorePermit) {
+        let mut now = (flight, next);
+        let mut place = Some(place);
+        for number in 1_usize.. {
+            if number.is_multiple_of(LANE_RUN_MAX) {
+                // Others had to wait long enough; then it goes on.
+                place = None;
+            }
+            if place.is_none() {
+                place = self.places.clone().acquire_owned().await.ok();
+            }
+            let lane = match self.one(now).await {
+                Ok(lane) => lane,
+                Err(error) => {
+                    tracing::warn!(code = %error.code(), inbox = self.inbox.name, "an event could not be handed over: {error}");
+                    return tokio::time::sleep(TROUBLE_PAUSE).await;
+                }
+            };
+            let Some(lane) = lane else { return };
+            let first = self.delivery.shared.ledger.store().first_waiting(&lane).await;
+            let Some((id, flight)) = first.ok().flatten().and_then(|id| Some((id, self.flight(id)?))) else {
+                return;
+            };
+            if self.is_paused() {
+                return;
+            }
+            now = (flight, Next { id, known: None, follows: true });
+        }
+    }
+
+    /// Hands one event over, if it may be now. Gives its lane if somebody else may go on there.
+    async fn one(self: &Arc<Self>, (mut flight, next): (Flight, Next)) -> Result<Option<LaneName>, Error> {
+        let shared = &self.delivery.shared;
+        let store = shared.ledger.store();
+        let (stored, event) = match next.known {
+            Some((stored, event)) => (stored, Some(event)),
+            None => match store.find_id(next.id).await? {
+                Some(stored) => (Arc::new(stored), None),
+                None => return Ok(None),
+            },
+        };
+        let lane = stored.record.place.as_ref().map(|place| place.lane.clone());
+        if let Some(lane) = &lane {
+            let mut under_way = self.delivery.lock();
+            let is_closed = under_way.closed.get(lane).is_some_and(|until| *until > Instant::now());
+            // Whoever is there looks for the next one when it is done.
+            if is_closed && !next.follows || !under_way.lanes.insert(lane.clone()) {
+                return Ok(None);
+            }
+            flight.lane = Some(lane.clone());
+        }
+        let pass = match self.inbox.gate.enter().await {
+            Ok(pass) => pass,
+            Err(shut) => {
+                *self.shut_until.lock().unwrap_or_else(PoisonError::into_inner) =
+                    Instant::now() + shut.retry_after;
+                self.inbox.fresh.miss();
+                return Ok(None);
+            }
+        };
+        let Some(intent) = Intent::on_record(&stored) else { return Ok(None) };
+        let event = match event {
+            Some(event) => event,
+            None => match store.request(stored.id).await?.as_ref().and_then(Event::from_kept) {
+                Some(event) => event,
+                None => return Ok(None),
+            },
+        };
+        let claimed = match shared.ledger.claim(&intent).await {
+            Ok(claimed) => claimed,
+            Err(Error::Ledger(Refusal::Superseded)) => {
+                shared.metrics.inbox(&self.inbox.name, "superseded", 1);
+                return Ok(lane);
+            }
+            Err(Error::Ledger(_)) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let permit = match claimed {
+            Claimed::Proceed(permit) => {
+                if let Some(lane) = &lane {
+                    self.delivery.lock().closed.remove(lane);
+                }
+                permit
+            }
+            Claimed::Wait { cause: WaitCause::Lane(Some(other)), .. } => {
+                return Ok(self.turned_away(lane, other));
+            }
+            _ => return Ok(None),
+        };
+        let lag = permit.attempt().stored().record.attempt.as_ref().map_or(Duration::ZERO, |attempt| {
+            attempt.granted_at.since(stored.record.due_at.unwrap_or(stored.record.created_at))
+        });
+        shared.metrics.inbox_lag(&self.inbox.name, lag);
+        let handover = Handover::new(shared.clone(), self.inbox.clone(), event);
+        let outcome = match permit.attempt().check_send() {
+            Ok(()) => handover.act(permit.attempt()).await,
+            Err(_) => Outcome::not_sent("TS0023: too late to send under this permit"),
+        };
+        let went = handover.went.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(went) = went {
+            pass.went(went);
+        }
+        let what = match &outcome {
+            Outcome::Answered(_) => "delivered",
+            _ => "failed",
+        };
+        shared.metrics.inbox(&self.inbox.name, what, 1);
+        let result = match outcome {
+            Outcome::Answered(answer) => Ok(answer),
+            other => Err(Trouble::from_outcome(other)),
+        };
+        let settled = permit.settle(result).await?;
+        // Before the next one is looked for: who comes now must not think that somebody is there.
+        drop(flight);
+        Ok(lane.filter(|_| !settled.record.holds_lane()))
+    }
+
+    /// Another one of the object comes first. If nobody is at it, whoever is first is looked for; and the object is left alone
+    /// for a while, because those behind it would only ask in vain.
+    fn turned_away(&self, lane: Option<LaneName>, other: IntentId) -> Option<LaneName> {
+        let lane = lane?;
+        let mut under_way = self.delivery.lock();
+        if under_way.closed.len() >= CLOSED_LANES_MAX {
+            let now = Instant::now();
+            under_way.closed.retain(|_, until| *until > now);
+        }
+        let now = Instant::now();
+        let is_news = under_way.closed.len() < CLOSED_LANES_MAX
+            && under_way.closed.insert(lane.clone(), now + CLOSED_FOR).is_none_or(|until| until <= now);
+        (is_news && !under_way.intents.contains(&other)).then_some(lane)
+    }
+}
