@@ -10,5 +10,6 @@ mod claims;
 mod contract;
 mod faults;
 mod gateway;
+mod inbox;
 mod watching;
 mod world;

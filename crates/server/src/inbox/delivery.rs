@@ -29,6 +29,8 @@ const LANE_RUN_MAX: usize = 64;
 /// Objects that are known to be closed, and for how long they are passed over.
 const CLOSED_LANES_MAX: usize = 10_000;
 const CLOSED_FOR: Duration = Duration::from_secs(1);
+/// How often the first of an object is looked for in one go.
+const TURNED_AWAY_MAX: usize = 3;
 /// How long an event that an answer could not be stored for is left alone.
 const TROUBLE_PAUSE: Duration = Duration::from_secs(1);
 
@@ -109,25 +111,40 @@ struct Pump {
 struct Next {
     id: IntentId,
     known: Option<(Arc<Stored>, Event)>,
-    /// It is the first of those that wait for an object, and nobody was at it a moment ago.
-    follows: bool,
 }
 
-/// What is under way, until it is not.
+/// An event that is under way, until it is not.
 struct Flight {
-    pump: Arc<Pump>,
+    delivery: Arc<Delivery>,
     id: IntentId,
-    lane: Option<LaneName>,
 }
 
 impl Drop for Flight {
     fn drop(&mut self) {
-        let mut under_way = self.pump.delivery.lock();
-        under_way.intents.remove(&self.id);
-        if let Some(lane) = &self.lane {
-            under_way.lanes.remove(lane);
-        }
+        self.delivery.lock().intents.remove(&self.id);
     }
+}
+
+/// An object that is being looked after, until it is not.
+struct Keeping {
+    delivery: Arc<Delivery>,
+    lane: LaneName,
+}
+
+impl Drop for Keeping {
+    fn drop(&mut self) {
+        self.delivery.lock().lanes.remove(&self.lane);
+    }
+}
+
+/// What handing one event over came to, for others of its object.
+enum Came {
+    /// The next one may go.
+    Through,
+    /// That one goes first.
+    TurnedAway(IntentId),
+    /// Nothing can be done for now.
+    Stuck,
 }
 
 /// Where reading the agenda goes on.
@@ -155,7 +172,7 @@ impl Pump {
             tokio::select! {
                 arrived = fresh.recv() => match arrived {
                     Some(Arrived { stored, event }) => {
-                        self.begin(Next { id: stored.id, known: Some((stored, event)), follows: false }).await;
+                        self.begin(Next { id: stored.id, known: Some((stored, event)) }).await;
                     }
                     None => return,
                 },
@@ -232,7 +249,7 @@ impl Pump {
         for line in &lines {
             let is_ours = line.scope.as_deref() == Some(self.inbox.scope.as_str());
             if is_ours && line.due_at.is_some_and(|due_at| due_at <= now) {
-                self.begin(Next { id: line.at.1, known: None, follows: false }).await;
+                self.begin(Next { id: line.at.1, known: None }).await;
                 if self.is_paused() {
                     return None;
                 }
@@ -247,159 +264,184 @@ impl Pump {
         if self.delivery.lock().intents.contains(&next.id) {
             return;
         }
+        if self.is_paused() {
+            return self.inbox.fresh.miss();
+        }
         let Ok(place) = self.places.clone().acquire_owned().await else { return };
+        self.while_shut().await;
+        // It may have been begun meanwhile.
+        if !self.delivery.lock().intents.insert(next.id) {
+            return;
+        }
+        let flight = Flight { delivery: self.delivery.clone(), id: next.id };
+        let (pump, under_way) = (self.clone(), self.delivery.shared.ledger.begin());
+        tokio::spawn(async move {
+            let _under_way = (under_way, flight);
+            if let Err(error) = pump.fly(next, place).await {
+                let inbox = &pump.inbox.name;
+                tracing::warn!(code = %error.code(), inbox, "an event could not be handed over: {error}");
+                tokio::time::sleep(TROUBLE_PAUSE).await;
+            }
+        });
+    }
+
+    /// Waits until the target is tried again.
+    async fn while_shut(&self) {
         loop {
             let shut_until = *self.shut_until.lock().unwrap_or_else(PoisonError::into_inner);
             let left = shut_until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                break;
+                return;
             }
             tokio::time::sleep(left.min(LOOK_EVERY)).await;
         }
-        // What was ready before the look at the place may have been begun meanwhile.
-        let Some(flight) = self.flight(next.id) else { return };
-        let (pump, under_way) = (self.clone(), self.delivery.shared.ledger.begin());
-        tokio::spawn(async move {
-            let _under_way = under_way;
-            pump.fly(flight, next, place).await;
-        });
-    }
-
-    fn flight(self: &Arc<Self>, id: IntentId) -> Option<Flight> {
-        let is_first = self.delivery.lock().intents.insert(id);
-        is_first.then(|| Flight { pump: self.clone(), id, lane: None })
     }
 
     /// Hands an event over, then those that wait for the same object.
-    async fn fly(self: Arc<Self>, flight: Flight, next: Next, place: OwnedSemaphorePermit) {
-        let mut now = (flight, next);
-        let mut place = Some(place);
-        for number in 1_usize.. {
-            if number.is_multiple_of(LANE_RUN_MAX) {
-                // Others had to wait long enough; then it goes on.
-                place = None;
-            }
-            if place.is_none() {
-                place = self.places.clone().acquire_owned().await.ok();
-            }
-            let lane = match self.one(now).await {
-                Ok(lane) => lane,
-                Err(error) => {
-                    tracing::warn!(code = %error.code(), inbox = self.inbox.name, "an event could not be handed over: {error}");
-                    return tokio::time::sleep(TROUBLE_PAUSE).await;
-                }
-            };
-            let Some(lane) = lane else { return };
-            let first = self.delivery.shared.ledger.store().first_waiting(&lane).await;
-            let Some((id, flight)) = first.ok().flatten().and_then(|id| Some((id, self.flight(id)?))) else {
-                return;
-            };
-            if self.is_paused() {
-                return;
-            }
-            now = (flight, Next { id, known: None, follows: true });
-        }
-    }
-
-    /// Hands one event over, if it may be now. Gives its lane if somebody else may go on there.
-    async fn one(self: &Arc<Self>, (mut flight, next): (Flight, Next)) -> Result<Option<LaneName>, Error> {
-        let shared = &self.delivery.shared;
-        let store = shared.ledger.store();
+    async fn fly(self: &Arc<Self>, next: Next, mut place: OwnedSemaphorePermit) -> Result<(), Error> {
+        let store = self.delivery.shared.ledger.store();
         let (stored, event) = match next.known {
             Some((stored, event)) => (stored, Some(event)),
             None => match store.find_id(next.id).await? {
                 Some(stored) => (Arc::new(stored), None),
-                None => return Ok(None),
+                None => return Ok(()),
             },
         };
-        let lane = stored.record.place.as_ref().map(|place| place.lane.clone());
-        if let Some(lane) = &lane {
-            let mut under_way = self.delivery.lock();
-            let is_closed = under_way.closed.get(lane).is_some_and(|until| *until > Instant::now());
-            // Whoever is there looks for the next one when it is done.
-            if is_closed && !next.follows || !under_way.lanes.insert(lane.clone()) {
-                return Ok(None);
-            }
-            flight.lane = Some(lane.clone());
+        let Some(lane) = stored.record.place.as_ref().map(|place| place.lane.clone()) else {
+            return self.one(stored, event).await.map(|_| ());
+        };
+        if self.is_closed(&lane) {
+            return Ok(());
         }
+        // Whoever is there looks for the next one when it is done.
+        let Some(mut keeping) = self.keep(&lane) else { return Ok(()) };
+        let mut came = self.one(stored, event).await?;
+        let mut turned_away = 0;
+        for number in 1_usize.. {
+            if self.is_paused() {
+                break;
+            }
+            let next = match came {
+                Came::Through => {
+                    turned_away = 0;
+                    match store.first_waiting(&lane).await? {
+                        Some(next) => Some(next),
+                        None => {
+                            // One that came in this moment was told that somebody is there.
+                            drop(keeping);
+                            let next = store.first_waiting(&lane).await?;
+                            match next.and_then(|next| Some((next, self.keep(&lane)?))) {
+                                Some((next, kept)) => {
+                                    keeping = kept;
+                                    Some(next)
+                                }
+                                None => return Ok(()),
+                            }
+                        }
+                    }
+                }
+                Came::TurnedAway(other) if turned_away < TURNED_AWAY_MAX => {
+                    turned_away += 1;
+                    Some(other)
+                }
+                Came::TurnedAway(_) | Came::Stuck => None,
+            };
+            let Some(stored) = (match next {
+                Some(next) => store.find_id(next).await?,
+                None => None,
+            }) else {
+                break;
+            };
+            if number.is_multiple_of(LANE_RUN_MAX) {
+                // Others had to wait long enough; then it goes on.
+                drop(place);
+                let Ok(again) = self.places.clone().acquire_owned().await else { return Ok(()) };
+                place = again;
+            }
+            came = self.one(Arc::new(stored), None).await?;
+        }
+        // Those behind it would only ask in vain.
+        self.close(&lane);
+        drop(keeping);
+        Ok(())
+    }
+
+    fn is_closed(&self, lane: &LaneName) -> bool {
+        self.delivery.lock().closed.get(lane).is_some_and(|until| *until > Instant::now())
+    }
+
+    fn close(&self, lane: &LaneName) {
+        let mut under_way = self.delivery.lock();
+        let now = Instant::now();
+        if under_way.closed.len() >= CLOSED_LANES_MAX {
+            under_way.closed.retain(|_, until| *until > now);
+        }
+        if under_way.closed.len() < CLOSED_LANES_MAX {
+            under_way.closed.insert(lane.clone(), now + CLOSED_FOR);
+        }
+    }
+
+    fn keep(&self, lane: &LaneName) -> Option<Keeping> {
+        let is_first = self.delivery.lock().lanes.insert(lane.clone());
+        is_first.then(|| Keeping { delivery: self.delivery.clone(), lane: lane.clone() })
+    }
+
+    /// Hands one event over, if it may be now.
+    async fn one(&self, stored: Arc<Stored>, event: Option<Event>) -> Result<Came, Error> {
+        let shared = &self.delivery.shared;
+        // One that ran out of attempts waits for somebody; a claim would begin a new round.
+        let Some(due_at) = stored.record.due_at else { return Ok(Came::Stuck) };
         let pass = match self.inbox.gate.enter().await {
             Ok(pass) => pass,
             Err(shut) => {
-                *self.shut_until.lock().unwrap_or_else(PoisonError::into_inner) =
-                    Instant::now() + shut.retry_after;
+                let until = Instant::now() + shut.retry_after;
+                *self.shut_until.lock().unwrap_or_else(PoisonError::into_inner) = until;
                 self.inbox.fresh.miss();
-                return Ok(None);
+                return Ok(Came::Stuck);
             }
         };
-        let Some(intent) = Intent::on_record(&stored) else { return Ok(None) };
+        let Some(intent) = Intent::on_record(&stored) else { return Ok(Came::Stuck) };
         let event = match event {
             Some(event) => event,
-            None => match store.request(stored.id).await?.as_ref().and_then(Event::from_kept) {
+            None => match shared.ledger.store().request(stored.id).await?.as_ref().and_then(Event::from_kept)
+            {
                 Some(event) => event,
-                None => return Ok(None),
+                None => return Ok(Came::Stuck),
             },
         };
-        let claimed = match shared.ledger.claim(&intent).await {
-            Ok(claimed) => claimed,
+        let permit = match shared.ledger.claim(&intent).await {
+            Ok(Claimed::Proceed(permit)) => permit,
+            Ok(Claimed::Wait { cause: WaitCause::Lane(Some(other)), .. }) => {
+                return Ok(Came::TurnedAway(other));
+            }
+            Ok(Claimed::Replay(_)) => return Ok(Came::Through),
+            Ok(_) => return Ok(Came::Stuck),
             Err(Error::Ledger(Refusal::Superseded)) => {
                 shared.metrics.inbox(&self.inbox.name, "superseded", 1);
-                return Ok(lane);
+                return Ok(Came::Through);
             }
-            Err(Error::Ledger(_)) => return Ok(None),
+            // Somebody decided about it meanwhile.
+            Err(Error::Ledger(_)) => return Ok(Came::Through),
             Err(error) => return Err(error),
         };
-        let permit = match claimed {
-            Claimed::Proceed(permit) => {
-                if let Some(lane) = &lane {
-                    self.delivery.lock().closed.remove(lane);
-                }
-                permit
-            }
-            Claimed::Wait { cause: WaitCause::Lane(Some(other)), .. } => {
-                return Ok(self.turned_away(lane, other));
-            }
-            _ => return Ok(None),
-        };
-        let lag = permit.attempt().stored().record.attempt.as_ref().map_or(Duration::ZERO, |attempt| {
-            attempt.granted_at.since(stored.record.due_at.unwrap_or(stored.record.created_at))
-        });
-        shared.metrics.inbox_lag(&self.inbox.name, lag);
+        let attempt = permit.attempt();
+        let granted_at = attempt.stored().record.attempt.as_ref().map(|attempt| attempt.granted_at);
+        shared.metrics.inbox_lag(&self.inbox.name, granted_at.map_or(Duration::ZERO, |at| at.since(due_at)));
         let handover = Handover::new(shared.clone(), self.inbox.clone(), event);
-        let outcome = match permit.attempt().check_send() {
-            Ok(()) => handover.act(permit.attempt()).await,
-            Err(_) => Outcome::not_sent("TS0023: too late to send under this permit"),
-        };
+        let outcome = handover.act(attempt).await;
         let went = handover.went.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(went) = went {
             pass.went(went);
         }
-        let what = match &outcome {
-            Outcome::Answered(_) => "delivered",
-            _ => "failed",
-        };
-        shared.metrics.inbox(&self.inbox.name, what, 1);
+        let is_delivered = matches!(outcome, Outcome::Answered(_));
         let result = match outcome {
             Outcome::Answered(answer) => Ok(answer),
             other => Err(Trouble::from_outcome(other)),
         };
         let settled = permit.settle(result).await?;
-        // Before the next one is looked for: who comes now must not think that somebody is there.
-        drop(flight);
-        Ok(lane.filter(|_| !settled.record.holds_lane()))
-    }
-
-    /// Another one of the object comes first. If nobody is at it, whoever is first is looked for; and the object is left alone
-    /// for a while, because those behind it would only ask in vain.
-    fn turned_away(&self, lane: Option<LaneName>, other: IntentId) -> Option<LaneName> {
-        let lane = lane?;
-        let mut under_way = self.delivery.lock();
-        if under_way.closed.len() >= CLOSED_LANES_MAX {
-            let now = Instant::now();
-            under_way.closed.retain(|_, until| *until > now);
-        }
-        let now = Instant::now();
-        let is_news = under_way.closed.len() < CLOSED_LANES_MAX
-            && under_way.closed.insert(lane.clone(), now + CLOSED_FOR).is_none_or(|until| until <= now);
-        (is_news && !under_way.intents.contains(&other)).then_some(lane)
+        let what = if is_delivered { "delivered" } else { "failed" };
+        shared.metrics.inbox(&self.inbox.name, what, 1);
+        let is_open = !settled.record.holds_lane() && settled.record.waits_until.is_none();
+        Ok(if is_open { Came::Through } else { Came::Stuck })
     }
 }

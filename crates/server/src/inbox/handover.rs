@@ -9,7 +9,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER, USER_AGENT};
+use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, StatusCode};
 use ring::hmac;
 use serde_json::json;
@@ -24,6 +24,8 @@ use crate::gateway::upstream::{Care, Failure, Upstream};
 use crate::http::Request;
 use crate::server::Shared;
 
+/// What a destination knows repetitions by, where its route says nothing else.
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// What is kept of a target's answer where nobody is given it: enough to see what it said.
 const ANSWER_KEPT_BYTES_MAX: usize = 4 << 10;
 /// Largest answer of a destination that is read.
@@ -220,15 +222,11 @@ impl Handover {
     ) -> Result<Whole, Failure> {
         let uri = format!("/to/{name}{path_and_query}");
         let uri = uri.parse().map_err(|_| Failure::NotSent("the path is no address".to_owned()))?;
+        // Only what says what the body is: a destination has headers of its own, and knows its key.
         let mut headers = self.headers(attempt, &body);
-        headers.remove(USER_AGENT);
-        // Ids and signatures are for targets that know them; a destination knows its key.
-        for own in ["webhook-timestamp", "webhook-signature"] {
-            headers.remove(own);
-        }
-        if let Some(id) = headers.remove("webhook-id") {
-            headers.insert("idempotency-key", id);
-        }
+        let own = [(CONTENT_TYPE, CONTENT_TYPE.as_str()), (IDEMPOTENCY_KEY, "webhook-id")];
+        let own = own.map(|(name, from)| headers.remove(from).map(|value| (name, value)));
+        let headers: HeaderMap = own.into_iter().flatten().collect();
         attempt
             .check_send()
             .map_err(|_| Failure::NotSent("too late to send under this permit".to_owned()))?;
@@ -243,7 +241,7 @@ impl Handover {
         drop(open);
         let stands = response.headers.get("twicesafe-status").and_then(|value| value.to_str().ok());
         let is_open = matches!(stands, Some("held" | "ready" | "pending" | "retryable" | "review"));
-        let (status, mut kept) = (response.status, response.headers.clone());
+        let (status, kept) = (response.status, response.headers.clone());
         let read = Limited::new(response.body, ANSWER_READ_BYTES_MAX).collect().await;
         let body = read.map_err(|_| Failure::Unknown("its answer was cut short".to_owned()))?.to_bytes();
         if is_open && status.is_success() {
@@ -255,9 +253,6 @@ impl Handover {
             true => StatusCode::CONFLICT,
             false => status,
         };
-        if let Some(after) = kept.remove(RETRY_AFTER) {
-            kept.insert(RETRY_AFTER, after);
-        }
         Ok(Whole::of(status, &kept, Body::Kept(body)))
     }
 
