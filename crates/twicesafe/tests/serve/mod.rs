@@ -5,6 +5,7 @@
 mod gateway;
 mod guide;
 mod guides;
+mod inbox;
 mod processes;
 mod setup;
 mod world;
