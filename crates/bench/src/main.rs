@@ -6,6 +6,7 @@
 mod gateway;
 mod growth;
 mod harness;
+mod inbox;
 mod naive_postgres;
 mod raw_log;
 mod report;
@@ -32,14 +33,15 @@ struct Plan {
 
 const HELP: &str = "usage: twicesafe-bench [--folder DIR] [--seconds S] [--rounds N] [--growth INTENTS]
                        [--postgres URL] [--redis HOST:PORT] [--server BINARY]
-                       [sqlite] [replay] [growth] [postgres] [server] [waiting] [gateway] [soak] [pair]
+                       [sqlite] [replay] [growth] [postgres] [server] [waiting] [gateway] [soak] [pair] [inbox]
   --folder    where ledgers are made, on the disk to be measured (a new folder below the current one)
   --seconds   per measurement (1.5)
   --rounds    of each measurement; medians are printed (5)
-  --growth    intents present in the growth part (1000000; the figures in docs/ are for 10000000)
+  --growth    intents present in the growth part, events that wait in the inbox part (1000000; the figures in docs/ are for
+              10000000 intents)
   --postgres  an empty database on a private server
-  --redis     a Redis with appendonly yes and appendfsync always, for the server part
-  --server    the twicesafe binary, for the server, waiting, gateway, soak and pair parts (target/release/twicesafe)
+  --redis     a Redis with appendonly yes and appendfsync always, for the server and inbox parts
+  --server    the twicesafe binary, for the server, waiting, gateway, soak, pair and inbox parts (target/release/twicesafe)
 without parts: sqlite replay growth, and postgres if a URL is given";
 
 fn plan() -> Result<Plan, String> {
@@ -73,7 +75,7 @@ fn plan() -> Result<Plan, String> {
             "--redis" => plan.redis = Some(value()?),
             "--server" => plan.server = value()?.into(),
             "sqlite" | "replay" | "growth" | "postgres" | "server" | "waiting" | "gateway" | "soak"
-            | "pair" => plan.parts.push(word),
+            | "pair" | "inbox" => plan.parts.push(word),
             _ => return Err(HELP.to_owned()),
         }
     }
@@ -117,6 +119,7 @@ async fn measure(plan: &Plan) -> Result<(), Box<dyn std::error::Error>> {
             "gateway" => gateway::measure(plan, &report, load).await?,
             "soak" => gateway::soak(plan, &report).await?,
             "pair" => gateway::pair(plan, &report, load).await?,
+            "inbox" => inbox::measure(plan, &report, load).await?,
             _ => {
                 let url = plan.postgres.as_deref().ok_or("--postgres URL is needed for that part")?;
                 naive_postgres::measure(plan, &report, load, url).await?;
