@@ -98,7 +98,7 @@ impl Subject for Redis {
 async fn serving(plan: &Plan, name: &str, target: &str) -> Result<Serving, Box<dyn std::error::Error>> {
     let config = plan.folder.join("inbox.yaml");
     let text = format!(
-        "inboxes:\n  shop:\n    provider: github\n    secrets: [{}]\n    deliver: http://{target}/\n",
+        "inboxes:\n  shop:\n    provider: github\n    secrets: [{}]\n    deliver: http://{target}/\n    limits: {{ concurrency: 128 }}\n",
         String::from_utf8_lossy(SECRET)
     );
     std::fs::write(&config, text)?;

@@ -150,7 +150,7 @@ pub(crate) fn pairs(text: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-fn percent_decoded(text: &str) -> Cow<'_, str> {
+pub(crate) fn percent_decoded(text: &str) -> Cow<'_, str> {
     if !text.contains('%') {
         return text.into();
     }

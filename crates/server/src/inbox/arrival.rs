@@ -7,7 +7,7 @@ use bytes::Bytes;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
-use twicesafe_ledger::{Accepted, Address, Code, Intent, IntentId, Key, Name, Status, Stored};
+use twicesafe_ledger::{Accepted, Address, Code, Intent, IntentId, Key, LaneName, Name, Status, Stored};
 
 use super::PREFIX;
 use super::event::{self, EVENTS_MAX, Event, Facts};
@@ -52,9 +52,9 @@ pub(crate) async fn answer(shared: &Arc<Shared>, request: &mut Request) -> Resul
         principal.demand_to_change(inbox.scope.as_str())?;
     }
     request.read_body(inbox.bytes_max).await?;
-    let taken = match taken(shared, &inbox, request).await {
+    let (taken, due_in) = match taken(shared, &inbox, request).await {
         Ok(Arrival::Question(response)) => return Ok(response),
-        Ok(Arrival::Events(taken)) => taken,
+        Ok(Arrival::Events { taken, due_in }) => (taken, due_in),
         Err(problem) => {
             let what = match problem.code {
                 Code::NotVerified | Code::OutOfTime => "unverified",
@@ -67,8 +67,6 @@ pub(crate) async fn answer(shared: &Arc<Shared>, request: &mut Request) -> Resul
     shared.metrics.inbox(&inbox.name, "arrived", taken.len() as u64);
     let (intents, events): (Vec<Intent>, Vec<Event>) =
         taken.into_iter().map(|taken| (taken.intent, taken.event)).unzip();
-    let now = now_ms(shared).await?;
-    let due_in = due_in(&inbox, now);
     let accepted = shared.ledger.accept_all(&intents, due_in).await?;
     // Head and body keep the connection's buffer while the sender waits.
     (request.headers, request.body) = Default::default();
@@ -93,11 +91,11 @@ fn acknowledged(new: usize, known: usize) -> Response {
 /// What came.
 enum Arrival {
     Question(Response),
-    Events(Vec<Taken>),
+    Events { taken: Vec<Taken>, due_in: Duration },
 }
 
 async fn taken(shared: &Shared, inbox: &Inbox, request: &Request) -> Result<Arrival, Problem> {
-    let query = request.uri.query();
+    let (query, now_ms) = (request.uri.query(), now_ms(shared).await?);
     let look = || event::view(&request.headers, query, &request.body);
     let mut view = inbox.verifier.reads_events().then(look);
     let mut verified = inbox.sender.clone();
@@ -108,7 +106,7 @@ async fn taken(shared: &Shared, inbox: &Inbox, request: &Request) -> Result<Arri
             headers: &request.headers,
             body: &request.body,
             view: view.as_ref().unwrap_or(&Value::Null),
-            now_ms: now_ms(shared).await?,
+            now_ms,
         };
         let secret = inbox.verifier.verify(&signed).map_err(not_verified)?;
         verified = format!("{verified}, secret {secret}");
@@ -122,9 +120,10 @@ async fn taken(shared: &Shared, inbox: &Inbox, request: &Request) -> Result<Arri
         verified: &verified,
         headers: event::kept_headers(&request.headers, &inbox.verifier),
         query,
-        period: period(inbox, now_ms(shared).await?),
+        period: period(inbox, now_ms),
     };
-    arriving.events(&view, &request.body).map(Arrival::Events)
+    let taken = arriving.events(&view, &request.body)?;
+    Ok(Arrival::Events { taken, due_in: due_in(inbox, now_ms) })
 }
 
 fn handshake(inbox: &Inbox, view: &Value) -> Option<Response> {
@@ -186,7 +185,11 @@ impl Arriving<'_> {
         };
         let means = match &inbox.means {
             // Without its meaning it could be handed over twice.
-            Some(means) => Some(means.name(&sight).map_err(unnamed)?.to_string()),
+            Some(means) => {
+                let means = means.name(&sight).map_err(unnamed)?.to_string();
+                Key::new(&means).map_err(|error| unnamed(error.to_string()))?;
+                Some(means)
+            }
             None => None,
         };
         let mut intent = Intent::named(name).policy(inbox.policy.clone()).input(body.clone());
@@ -198,7 +201,7 @@ impl Arriving<'_> {
                     "an event has no version that can be compared: {version:?}"
                 );
             }
-            intent = intent.lane(&format!("in:{}:{object}", inbox.name), number)?;
+            intent = intent.lane(&lane(inbox, object), number)?;
         }
         let facts = Facts { verified: self.verified.to_owned(), object, means, period: self.period };
         let event =
@@ -219,6 +222,15 @@ impl Arriving<'_> {
                 None
             }
         }
+    }
+}
+
+/// An object's lane. What is no name, because it is long or has control characters, has one all the same.
+fn lane(inbox: &Inbox, object: &str) -> String {
+    let lane = format!("in:{}:{object}", inbox.name);
+    match LaneName::new(&lane) {
+        Ok(_) => lane,
+        Err(_) => format!("in:{}:#{}", inbox.name, blake3::hash(object.as_bytes()).to_hex()),
     }
 }
 

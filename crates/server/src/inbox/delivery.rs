@@ -4,6 +4,7 @@
 //! Nothing is listed as a whole: the agenda is read page by page, and what is in memory is bounded by what is under way.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -58,10 +59,11 @@ impl Delivery {
         let mut pumps = Pumps(HashMap::new());
         loop {
             let inboxes = self.shared.inboxes();
-            pumps.0.retain(|_, (of, pump)| {
-                let stays = inboxes.get(&of.name).is_some_and(|inbox| Arc::ptr_eq(inbox, of));
+            pumps.0.retain(|name, (pump, task)| {
+                let stays = inboxes.get(name).is_some_and(|inbox| Arc::ptr_eq(inbox, &pump.inbox));
                 if !stays {
-                    pump.abort();
+                    pump.is_over.store(true, Ordering::SeqCst);
+                    task.abort();
                 }
                 stays
             });
@@ -75,9 +77,10 @@ impl Delivery {
                     inbox: inbox.clone(),
                     places,
                     shut_until: Mutex::new(Instant::now()),
+                    is_over: AtomicBool::new(false),
                 });
-                let task = tokio::spawn(pump.run()).abort_handle();
-                pumps.0.insert(inbox.name.clone(), (inbox.clone(), task));
+                let task = tokio::spawn(pump.clone().run()).abort_handle();
+                pumps.0.insert(inbox.name.clone(), (pump, task));
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }
@@ -88,12 +91,15 @@ impl Delivery {
     }
 }
 
-/// They end with who started them; what is under way goes on.
-struct Pumps(HashMap<String, (Arc<Inbox>, tokio::task::AbortHandle)>);
+/// They end with who started them; what is under way goes on, and nothing is begun after it.
+struct Pumps(HashMap<String, (Arc<Pump>, tokio::task::AbortHandle)>);
 
 impl Drop for Pumps {
     fn drop(&mut self) {
-        self.0.values().for_each(|(_, pump)| pump.abort());
+        for (pump, task) in self.0.values() {
+            pump.is_over.store(true, Ordering::SeqCst);
+            task.abort();
+        }
     }
 }
 
@@ -105,6 +111,8 @@ struct Pump {
     places: Arc<Semaphore>,
     /// The target failed too often.
     shut_until: Mutex<Instant>,
+    /// The server stops, or the configuration is another one.
+    is_over: AtomicBool,
 }
 
 /// An event that is to be handed over, as far as it was read.
@@ -310,7 +318,8 @@ impl Pump {
         let Some(lane) = stored.record.place.as_ref().map(|place| place.lane.clone()) else {
             return self.one(stored, event).await.map(|_| ());
         };
-        if self.is_closed(&lane) {
+        // What was read a moment ago may have been handed over since, with others of its object.
+        if stored.record.due_at.is_none() || self.is_closed(&lane) {
             return Ok(());
         }
         // Whoever is there looks for the next one when it is done.
@@ -318,7 +327,7 @@ impl Pump {
         let mut came = self.one(stored, event).await?;
         let mut turned_away = 0;
         for number in 1_usize.. {
-            if self.is_paused() {
+            if self.is_paused() || self.is_over.load(Ordering::SeqCst) {
                 break;
             }
             let next = match came {
@@ -427,7 +436,7 @@ impl Pump {
         let attempt = permit.attempt();
         let granted_at = attempt.stored().record.attempt.as_ref().map(|attempt| attempt.granted_at);
         shared.metrics.inbox_lag(&self.inbox.name, granted_at.map_or(Duration::ZERO, |at| at.since(due_at)));
-        let handover = Handover::new(shared.clone(), self.inbox.clone(), event);
+        let handover = Handover::new(shared.clone(), self.inbox.clone(), event, attempt);
         let outcome = handover.act(attempt).await;
         let went = handover.went.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(went) = went {

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::verify::Verifier;
 use crate::gateway::sending::{Sending, body_view, is_between_two, is_credential, is_idle};
-use crate::http::request::pairs;
+use crate::http::request::{pairs, percent_decoded};
 
 /// Events in one request.
 pub(crate) const EVENTS_MAX: usize = 1000;
@@ -105,9 +105,8 @@ impl Event {
             (PERIOD, period.as_deref()),
         ];
         for (name, value) in noted {
-            // What a header cannot hold cannot be kept as one.
-            if let Some(value) = value.filter(|value| HeaderValue::from_str(value).is_ok()) {
-                let _ = writeln!(head, "{name}: {value}");
+            if let Some(value) = value {
+                let _ = writeln!(head, "{name}: {}", in_header(value));
             }
         }
         head.push('\n');
@@ -120,8 +119,9 @@ impl Event {
     pub(crate) fn from_kept(kept: &Bytes) -> Option<Self> {
         let Sending { method, query, mut headers, body, .. } = Sending::from_kept(kept)?;
         (method == Method::POST).then_some(())?;
-        let mut noted =
-            |name: &str| headers.remove(name).and_then(|value| Some(value.to_str().ok()?.to_owned()));
+        let mut noted = |name: &str| {
+            headers.remove(name).and_then(|value| Some(percent_decoded(value.to_str().ok()?).into_owned()))
+        };
         let facts = Facts {
             verified: noted(VERIFIED).unwrap_or_default(),
             object: noted(OBJECT),
@@ -130,6 +130,18 @@ impl Event {
         };
         Some(Self { query, headers, body, facts })
     }
+}
+
+/// Text as a header can hold it: what is not plain is written in percents.
+pub(crate) fn in_header(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b' '..=b'~' if byte != b'%' => plain.push(char::from(byte)),
+            _ => plain.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    plain
 }
 
 /// The elements of a JSON array as they stand in its text: nothing is written anew. The text was read as JSON before.
@@ -203,7 +215,12 @@ mod tests {
     fn what_is_kept_comes_back_whole() {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        let facts = Facts { verified: "stripe, secret 1".to_owned(), period: Some(7), ..Facts::default() };
+        let facts = Facts {
+            verified: "stripe, secret 1".to_owned(),
+            object: Some("Zürich\n100 %25".to_owned()),
+            means: None,
+            period: Some(7),
+        };
         let event = Event { query: Some("a=1".to_owned()), headers, body: "{}\n\n".into(), facts };
         let back = Event::from_kept(&event.kept("shop")).expect("it is one");
         assert_eq!((back.facts, back.body, back.query), (event.facts, event.body, event.query));

@@ -15,7 +15,7 @@ use ring::hmac;
 use serde_json::json;
 use twicesafe_ledger::{Attempt, Body, Error, Intent, Key, KeyPart, Name, Outcome, Policy, Trouble};
 
-use super::event::Event;
+use super::event::{Event, in_header};
 use super::plan::{Inbox, Target};
 use crate::access::Principal;
 use crate::config::inboxes::Respond;
@@ -38,13 +38,17 @@ pub(crate) struct Handover {
     pub(crate) shared: Arc<Shared>,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) event: Event,
+    /// What the event is called, and the how-manieth start this is.
+    id: Key,
+    generation: u32,
     /// Whether the target did what a target should; what never came to an exchange says nothing about it.
     pub(crate) went: Mutex<Option<bool>>,
 }
 
 impl Handover {
-    pub(crate) fn new(shared: Arc<Shared>, inbox: Arc<Inbox>, event: Event) -> Arc<Self> {
-        Arc::new(Self { shared, inbox, event, went: Mutex::default() })
+    pub(crate) fn new(shared: Arc<Shared>, inbox: Arc<Inbox>, event: Event, attempt: &Attempt) -> Arc<Self> {
+        let (id, generation) = (attempt.name().key.clone(), attempt.permit().generation);
+        Arc::new(Self { shared, inbox, event, id, generation, went: Mutex::default() })
     }
 
     /// Hands the event over once.
@@ -64,8 +68,9 @@ impl Handover {
 
     /// That an object has changed, once for each span of time.
     fn hint(&self, object: &str, period: i64) -> Result<(Intent, Bytes), String> {
-        let key = Key::composed("hint", &[KeyPart::Text(object), KeyPart::Integer(period)]);
-        let key = key.map_err(|error| error.to_string())?;
+        let mut parts = vec![KeyPart::Text(object), KeyPart::Integer(period)];
+        parts.extend(self.replayed().into_iter().flatten());
+        let key = Key::composed("hint", &parts).map_err(|error| error.to_string())?;
         let name = Name { scope: self.inbox.scope_of_hints.clone(), key };
         let body = json!({ "type": "changed", "inbox": self.inbox.name, "object": object });
         let body = Bytes::from(body.to_string());
@@ -74,10 +79,20 @@ impl Handover {
 
     /// What the event means: others that mean the same get the first answer.
     fn meaning(&self, means: &str) -> Result<(Intent, Bytes), String> {
-        let key = Key::new(means).map_err(|error| error.to_string())?;
+        let key = match self.replayed() {
+            None => Key::new(means),
+            Some(again) => Key::composed("intent", &[&[KeyPart::Text(means)], again.as_slice()].concat()),
+        };
+        let key = key.map_err(|error| error.to_string())?;
         let name = Name { scope: self.inbox.scope_of_meaning.clone(), key };
         let intent = Intent::named(name).policy(self.nested_policy()).input(means.to_owned());
         Ok((intent, self.event.body.clone()))
+    }
+
+    /// What a person has handed over again is handed over, whatever others have meant before.
+    fn replayed(&self) -> Option<[KeyPart<'_>; 2]> {
+        let again = [KeyPart::Text(self.id.as_str()), KeyPart::Integer(i64::from(self.generation))];
+        (self.generation > 1).then_some(again)
     }
 
     /// The event's own agreement says when it is tried again; what it carries out is there for it whenever it is.
@@ -279,7 +294,7 @@ impl Handover {
         put("webhook-timestamp", &seconds.to_string());
         put("twicesafe-inbox", &self.inbox.name);
         put("twicesafe-attempt", &attempt.number().to_string());
-        put("twicesafe-event", attempt.name().key.as_str());
+        put("twicesafe-event", &in_header(self.id.as_str()));
         if attempt.is_late() {
             put("twicesafe-late", "true");
         }

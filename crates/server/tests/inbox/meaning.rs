@@ -29,6 +29,18 @@ async fn events_that_mean_the_same_are_handed_over_once() {
     inbox.status("paid_2", "done").await;
     inbox.target.check_effects(2);
     inbox.send("nothing", &json!({})).await.refused(400, "TS0113");
+    inbox.send("long", &json!({ "order": "x".repeat(300) })).await.refused(400, "TS0113");
+    // A person's replay is handed over, whatever it means.
+    let replay = json!({ "inbox": "shop", "id": "shipped_1", "reason": "lost" });
+    assert_eq!(inbox.world.post("/v1/inbox/replay", &replay).await.status, 200);
+    inbox.status("shipped_1", "done").await;
+    inbox.target.check_effects(3);
+    // Whatever letters it has.
+    for id in ["a", "b"] {
+        inbox.send(id, &json!({ "order": "Zürich 100 %" })).await;
+        inbox.status(id, "done").await;
+    }
+    inbox.target.check_effects(4);
     inbox.world.stop().await;
 }
 

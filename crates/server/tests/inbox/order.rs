@@ -120,6 +120,11 @@ async fn an_event_without_its_object_is_handed_over_all_the_same() {
     assert_eq!(inbox.send("evt_1", &json!({ "other": 1 })).await.status, 200);
     assert_eq!(inbox.send("evt_2", &json!({ "order": 1 })).await.status, 200);
     assert_eq!(inbox.send("evt_3", &json!({ "order": 1, "version": "soon" })).await.status, 200);
-    inbox.requests(3).await;
+    // An object is known by whatever it is called.
+    for (version, id) in [(1, "long_1"), (2, "long_2")] {
+        let object = "ö\n".repeat(200);
+        assert_eq!(inbox.send(id, &json!({ "order": object, "version": version })).await.status, 200);
+    }
+    assert_eq!(versions(&inbox.requests(5).await[3..]), [1, 2]);
     inbox.world.stop().await;
 }
