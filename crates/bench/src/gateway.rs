@@ -57,7 +57,7 @@ pub(crate) fn be_the_destination(said: &str) -> Result<(), Box<dyn std::error::E
     })
 }
 
-fn request_end(read: &[u8]) -> Option<usize> {
+pub(crate) fn request_end(read: &[u8]) -> Option<usize> {
     let head = read.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
     let text = std::str::from_utf8(&read[..head]).ok()?;
     let length = text.lines().find_map(|line| {

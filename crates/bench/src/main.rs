@@ -8,6 +8,7 @@ mod growth;
 mod harness;
 mod inbox;
 mod naive_postgres;
+mod pins;
 mod raw_log;
 mod report;
 mod server;
@@ -28,12 +29,13 @@ struct Plan {
     postgres: Option<String>,
     redis: Option<String>,
     server: PathBuf,
+    litellm: Option<PathBuf>,
     parts: Vec<String>,
 }
 
 const HELP: &str = "usage: twicesafe-bench [--folder DIR] [--seconds S] [--rounds N] [--growth INTENTS]
-                       [--postgres URL] [--redis HOST:PORT] [--server BINARY]
-                       [sqlite] [replay] [growth] [postgres] [server] [waiting] [gateway] [soak] [pair] [inbox]
+                       [--postgres URL] [--redis HOST:PORT] [--server BINARY] [--litellm PROGRAM]
+                       [sqlite] [replay] [growth] [postgres] [server] [waiting] [gateway] [soak] [pair] [pins] [inbox]
   --folder    where ledgers are made, on the disk to be measured (a new folder below the current one)
   --seconds   per measurement (1.5)
   --rounds    of each measurement; medians are printed (5)
@@ -42,6 +44,7 @@ const HELP: &str = "usage: twicesafe-bench [--folder DIR] [--seconds S] [--round
   --postgres  an empty database on a private server
   --redis     a Redis with appendonly yes and appendfsync always, for the server and inbox parts
   --server    the twicesafe binary, for the server, waiting, gateway, soak, pair and inbox parts (target/release/twicesafe)
+  --litellm   LiteLLM's proxy, for the pins part
 without parts: sqlite replay growth, and postgres if a URL is given";
 
 fn plan() -> Result<Plan, String> {
@@ -53,6 +56,7 @@ fn plan() -> Result<Plan, String> {
         postgres: None,
         redis: None,
         server: PathBuf::from("target/release/twicesafe"),
+        litellm: None,
         parts: Vec::new(),
     };
     let mut words = std::env::args().skip(1);
@@ -74,8 +78,9 @@ fn plan() -> Result<Plan, String> {
             "--postgres" => plan.postgres = Some(value()?),
             "--redis" => plan.redis = Some(value()?),
             "--server" => plan.server = value()?.into(),
+            "--litellm" => plan.litellm = Some(value()?.into()),
             "sqlite" | "replay" | "growth" | "postgres" | "server" | "waiting" | "gateway" | "soak"
-            | "pair" | "inbox" => plan.parts.push(word),
+            | "pair" | "pins" | "inbox" => plan.parts.push(word),
             _ => return Err(HELP.to_owned()),
         }
     }
@@ -89,6 +94,9 @@ fn plan() -> Result<Plan, String> {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     if let Ok(said) = std::env::var(gateway::DESTINATION) {
         return gateway::be_the_destination(&said);
+    }
+    if let Ok(said) = std::env::var(pins::MODEL) {
+        return pins::be_the_model(&said);
     }
     if let Ok(path) = std::env::var("TWICESAFE_BENCH_CHILD") {
         return growth::work_until_killed(&path);
@@ -118,6 +126,7 @@ async fn measure(plan: &Plan) -> Result<(), Box<dyn std::error::Error>> {
             "waiting" => server::waiting(plan, &report, load).await?,
             "gateway" => gateway::measure(plan, &report, load).await?,
             "soak" => gateway::soak(plan, &report).await?,
+            "pins" => pins::measure(plan, &report, load).await?,
             "pair" => gateway::pair(plan, &report, load).await?,
             "inbox" => inbox::measure(plan, &report, load).await?,
             _ => {

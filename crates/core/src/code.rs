@@ -90,6 +90,7 @@ codes! {
     "0093" Paused "The destination or the token is paused."
     "0094" RequestNotKept "The request cannot be kept until a person has decided."
     "0095" CallbackRefused "Answers may not be posted to that address."
+    "0096" ExpectationFailed "What an AI answered is not what was expected of it."
     "0110" NoSuchInbox "There is no such inbox."
     "0111" NotVerified "The event is not signed by who has the secret."
     "0112" OutOfTime "The event was signed too long ago, or in the future."

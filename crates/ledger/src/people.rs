@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use twicesafe_core::{
     Action, Actor, Adopt, Answer, Approve, Command, CommandId, Forget, MarkUndone, Name, Noted, Policy,
-    Refusal, Reject, Reset, Resolution, Resolve, Salt, Verdict,
+    Purge, Refusal, Reject, Reset, Resolution, Resolve, Salt, Verdict,
 };
 use twicesafe_store::{Applied, Order, Stored};
 
@@ -83,6 +83,17 @@ impl Ledger {
     /// Drops bodies, salt and key text; the intent still does not happen again.
     pub async fn forget(&self, by: impl Into<By>, seen: &Stored, reason: &str) -> Result<Noted, Error> {
         self.decide(by.into(), seen, Action::Forget(Forget { reason: reason.into() })).await
+    }
+
+    /// Drops what need not be kept any longer, now and not at the next sweep: the answer, and the tombstone with it where that
+    /// has no time of its own.
+    pub async fn purge(&self, seen: &Stored) -> Result<(), Error> {
+        for _ in 0..2 {
+            let action = Action::Purge(Purge { work_is_open: false });
+            let command = Command { id: new_command_id(), actor: Actor::sweep(), action };
+            self.apply(Order::numbered(seen.id, command)).await?;
+        }
+        Ok(())
     }
 
     /// Records what happened according to the source of truth, whether or not the ledger has heard of it. Each is noted or

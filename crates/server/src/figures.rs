@@ -1,8 +1,12 @@
 //! The figures people care about, each with its definition: the same on the command line and in the API.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value, json};
 use twicesafe_ledger::journal::Event;
 use twicesafe_ledger::{Statistics, Status};
+
+use crate::gateway::pins::saved as pins;
 
 /// One figure.
 #[derive(Clone, Debug)]
@@ -88,6 +92,40 @@ pub fn happened(counts: &Statistics) -> Vec<Figure> {
     ]
 }
 
+/// What one AI model was not paid for twice.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Saved {
+    /// Answers that were given again.
+    pub answers: u64,
+    /// Their tokens, as far as the provider said how many.
+    pub tokens: u64,
+    /// Millionths of a dollar, where a price is known.
+    pub microdollars: u64,
+}
+
+impl Saved {
+    /// In dollars, as people write it.
+    pub fn dollars(&self) -> String {
+        format!("{}.{:06}", self.microdollars / 1_000_000, self.microdollars % 1_000_000)
+    }
+}
+
+/// What was not spent twice, by model. May be too low after a crash.
+pub fn saved(counts: &Statistics) -> BTreeMap<String, Saved> {
+    let mut all: BTreeMap<String, Saved> = BTreeMap::new();
+    for (name, n) in counts.of_doors() {
+        let mut put = |prefix: &str, place: fn(&mut Saved) -> &mut u64| {
+            if let Some(model) = name.strip_prefix(prefix) {
+                *place(all.entry(model.to_owned()).or_default()) += n;
+            }
+        };
+        put(pins::ANSWERS, |saved| &mut saved.answers);
+        put(pins::TOKENS, |saved| &mut saved.tokens);
+        put(pins::MICRODOLLARS, |saved| &mut saved.microdollars);
+    }
+    all
+}
+
 /// The figures and where intents stand now, for programs.
 pub fn as_json(counts: &Statistics) -> Map<String, Value> {
     let entry = |figure: Figure| {
@@ -99,5 +137,10 @@ pub fn as_json(counts: &Statistics) -> Map<String, Value> {
     let standing = |status: Status| (status.to_string(), json!(counts.standing(status)));
     let tombstones = ("tombstones".to_owned(), json!(counts.tombstones()));
     let now: Map<_, _> = Status::ALL.into_iter().map(standing).chain([tombstones]).collect();
-    [("figures".to_owned(), figures.into()), ("now".to_owned(), now.into())].into_iter().collect()
+    let of_model = |(model, saved): (String, Saved)| {
+        (model, json!({ "answers": saved.answers, "tokens": saved.tokens, "usd": saved.dollars() }))
+    };
+    let saved: Map<_, _> = saved(counts).into_iter().map(of_model).collect();
+    let parts = [("figures", figures), ("now", now), ("saved", saved)];
+    parts.into_iter().map(|(name, part)| (name.to_owned(), part.into())).collect()
 }

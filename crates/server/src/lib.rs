@@ -22,7 +22,7 @@ pub mod wire;
 
 pub use access::{NewToken, Right, Token, create, list, revoke};
 pub use error::ServerError;
-pub use gateway::{Observed, Pausable, Spec, observed, pause, paused, resume, specs};
+pub use gateway::{Observed, Pausable, Spec, is_pin, observed, pause, paused, resume, specs};
 pub use inbox::{
     EventAt, ProviderEntry, Putting, event_named, forget_event, park_event, provider, provider_source,
     providers, put_event, replay_event, scope_of,

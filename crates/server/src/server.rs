@@ -14,6 +14,7 @@ use crate::alerts::Alerts;
 use crate::api::{self, Call, Listeners, ROUTES};
 use crate::config::{Configuration, Listen};
 use crate::error::ServerError;
+use crate::gateway::pins::Flights;
 use crate::gateway::{self, Counts, Destinations, Due, Pauses};
 use crate::http::request::Room;
 use crate::http::{Door, Drain, Listener, Problem, Request, Response, Tls};
@@ -45,6 +46,7 @@ pub(crate) struct Shared {
     pub(crate) listeners: Listeners,
     pub(crate) pauses: Pauses,
     pub(crate) caps: Counts,
+    pub(crate) flights: Arc<Flights>,
     live: RwLock<Arc<Live>>,
     public_address: SocketAddr,
     is_secure: bool,
@@ -167,6 +169,7 @@ impl Server {
             listeners: Listeners::default(),
             pauses: Pauses::default(),
             caps: Counts::default(),
+            flights: Arc::default(),
             live: RwLock::new(Arc::new(live)),
             public_address,
             is_secure,

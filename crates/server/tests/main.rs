@@ -11,5 +11,6 @@ mod contract;
 mod faults;
 mod gateway;
 mod inbox;
+mod pins;
 mod watching;
 mod world;

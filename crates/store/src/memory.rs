@@ -268,6 +268,10 @@ impl Memory {
         self.state().requests.get(&id).cloned()
     }
 
+    pub(crate) fn count(&self, at: Timestamp, name: &str, n: i64) {
+        self.state().tally.of_door(at, name, n);
+    }
+
     pub(crate) fn tallies(&self, from_hour: i64, to_hour: i64) -> Vec<(String, i64)> {
         let state = self.state();
         let wanted = |hour: &i64| *hour == 0 || (from_hour..=to_hour).contains(hour);
@@ -382,7 +386,7 @@ impl Snapshot {
 
     pub(crate) fn counts(&self) -> Vec<Count> {
         let by_the_hour = self.state.tally.rows().filter(|(hour, _, _)| *hour != 0);
-        by_the_hour.map(|(hour, name, n)| Count { hour, name, n }).collect()
+        by_the_hour.map(|(hour, name, n)| Count { hour, name: name.to_owned().into(), n }).collect()
     }
 }
 

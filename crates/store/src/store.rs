@@ -320,6 +320,16 @@ impl Store {
         })
     }
 
+    /// Counts something a door cares about, by the hour, without waiting for a sync: it may be lost in a crash.
+    pub fn count(&self, at: Timestamp, name: &str, n: u64) {
+        let n = i64::try_from(n).unwrap_or(i64::MAX);
+        match &self.0.backend {
+            Backend::Memory(memory) => memory.count(at, name, n),
+            Backend::Sqlite(sqlite) => sqlite.count(at, name, n),
+            Backend::Postgres(postgres) => postgres.count(at, name, n),
+        }
+    }
+
     /// Writes counts that needed no write of their own.
     pub async fn flush(&self) -> Result<(), StoreError> {
         match &self.0.backend {

@@ -1,5 +1,6 @@
 //! Counts, kept as things happen: nobody wants to wait for a scan of ten million rows to see a figure.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ const HOUR_MILLIS: i64 = 3_600_000;
 
 /// Changes of counts that were not written yet. Hour 0 holds how many intents stand where now.
 #[derive(Default, Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Tally(BTreeMap<(i64, &'static str), i64>);
+pub(crate) struct Tally(BTreeMap<(i64, Cow<'static, str>), i64>);
 
 /// The names of the counts that are not names of journal events.
 pub(crate) const REPLAYS: &str = "replays";
@@ -19,15 +20,26 @@ pub(crate) const REVIEWS: &str = "reviews";
 pub(crate) const RECOVERIES: &str = "recoveries";
 pub(crate) const RECOVERY_MILLIS: &str = "recovery milliseconds";
 const TOMBSTONE: &str = "standing: tombstone";
+/// What the names of counts begin with that doors keep for themselves.
+const OF_DOORS: &str = "door: ";
+/// Longest name of such a count.
+const NAME_BYTES_MAX: usize = 200;
 
 impl Tally {
-    fn add(&mut self, hour: i64, name: &'static str, n: i64) {
-        *self.0.entry((hour, name)).or_default() += n;
+    fn add(&mut self, hour: i64, name: impl Into<Cow<'static, str>>, n: i64) {
+        *self.0.entry((hour, name.into())).or_default() += n;
+    }
+
+    /// Counts something of a door's.
+    pub(crate) fn of_door(&mut self, at: Timestamp, name: &str, n: i64) {
+        let mut name = format!("{OF_DOORS}{name}");
+        name.truncate(name.floor_char_boundary(NAME_BYTES_MAX));
+        self.add(hour_of(at), name, n);
     }
 
     /// Adds a count of another ledger.
     pub(crate) fn take_over(&mut self, count: &crate::transfer::Count) {
-        self.add(count.hour, count.name, count.n);
+        self.add(count.hour, count.name.clone(), count.n);
     }
 
     pub(crate) fn event(&mut self, at: Timestamp, name: &'static str) {
@@ -64,8 +76,8 @@ impl Tally {
     }
 
     /// What changed, in the order of keys, so that two writers lock rows in the same order.
-    pub(crate) fn rows(&self) -> impl Iterator<Item = (i64, &'static str, i64)> {
-        self.0.iter().filter(|(_, n)| **n != 0).map(|((hour, name), n)| (*hour, *name, *n))
+    pub(crate) fn rows(&self) -> impl Iterator<Item = (i64, &str, i64)> {
+        self.0.iter().filter(|(_, n)| **n != 0).map(|((hour, name), n)| (*hour, &**name, *n))
     }
 }
 
@@ -74,10 +86,14 @@ pub(crate) fn hour_of(at: Timestamp) -> i64 {
 }
 
 /// A name of a count as it is kept here: of a journal event, or of something else that is counted by the hour.
-pub(crate) fn known_name(name: &str) -> Option<&'static str> {
+pub(crate) fn known_name(name: &str) -> Option<Cow<'static, str>> {
+    if name.starts_with(OF_DOORS) && name.len() <= NAME_BYTES_MAX {
+        return Some(Cow::Owned(name.to_owned()));
+    }
     let others = [REPLAYS, WAITS, MISMATCHES, REVIEWS, RECOVERIES, RECOVERY_MILLIS];
     let other = others.into_iter().find(|other| *other == name);
-    other.or_else(|| twicesafe_core::journal::Event::from_word(name).map(|event| event.as_str()))
+    let known = other.or_else(|| twicesafe_core::journal::Event::from_word(name).map(|event| event.as_str()));
+    known.map(Cow::Borrowed)
 }
 
 pub(crate) fn standing_name(status: twicesafe_core::Status) -> &'static str {
@@ -150,6 +166,13 @@ impl Statistics {
     /// How often an intent came into review.
     pub fn reviews(&self) -> u64 {
         self.count(REVIEWS)
+    }
+
+    /// What doors have counted, by the names they gave. May be too low after a crash.
+    pub fn of_doors(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.counts
+            .iter()
+            .filter_map(|(name, n)| Some((name.strip_prefix(OF_DOORS)?, n.max(&0).unsigned_abs())))
     }
 
     /// How often doubt ended in knowledge, and the mean time that took.

@@ -81,6 +81,7 @@ pages! {
     Paused "TS0093"
     RequestNotKept "TS0094"
     CallbackRefused "TS0095"
+    ExpectationFailed "TS0096"
     NoSuchInbox "TS0110"
     NotVerified "TS0111"
     OutOfTime "TS0112"

@@ -15,7 +15,7 @@ macro_rules! entries {
 }
 
 entries! {
-    "adyen" "airtable" "discord" "github" "gmail" "google-sheets" "hubspot" "intercom" "jira" "linear" "mailgun" "notion" "paypal" "pipedrive" "postmark" "quickbooks" "resend" "salesforce" "sendgrid" "shopify" "slack" "square" "stripe" "telegram" "twilio" "xero" "zendesk"
+    "adyen" "airtable" "anthropic" "discord" "github" "gmail" "google-sheets" "hubspot" "intercom" "jira" "linear" "mailgun" "notion" "openai" "paypal" "pipedrive" "postmark" "quickbooks" "resend" "salesforce" "sendgrid" "shopify" "slack" "square" "stripe" "telegram" "twilio" "xero" "zendesk"
 }
 
 /// One destination of the catalog.

@@ -131,6 +131,15 @@ impl Due {
         if shared.pauses.has_destination(&destination.name) {
             return Ok(());
         }
+        if super::is_pin(name.scope.as_str()) {
+            // A question that was under way when its server died: it is asked when somebody asks it, and not looked at again
+            // until then.
+            if let (Status::Retryable, Some(intent)) = (stored.record.status, Intent::on_record(&stored)) {
+                let left = |_| async { Err(Trouble::not_sent("left to the next caller").passed_on()) };
+                shared.ledger.carry_out(&intent, std::future::ready(()), left).await;
+            }
+            return Ok(());
+        }
         let Some(dossier) = shared.ledger.store().dossier(&name).await? else { return Ok(()) };
         let sending = dossier.request.as_ref().and_then(Sending::from_kept);
         let can_act = sending.is_some();

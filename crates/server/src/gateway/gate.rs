@@ -136,6 +136,11 @@ pub(crate) struct Pass<'a> {
 impl Pass<'_> {
     /// Notes how the exchange went. What never came to an exchange says nothing about the destination.
     pub(crate) fn went(mut self, well: bool) {
+        self.goes(well);
+    }
+
+    /// Notes how it goes so far; the place is kept until the end.
+    pub(crate) fn goes(&mut self, well: bool) {
         self.gate.went(well);
         self.is_probe = false;
     }

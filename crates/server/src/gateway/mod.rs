@@ -18,6 +18,7 @@ mod outcome;
 mod passing;
 mod pattern;
 mod pause;
+pub(crate) mod pins;
 mod place;
 pub(crate) mod plan;
 mod reads;
@@ -51,6 +52,7 @@ pub(crate) use due::Due;
 pub(crate) use guarded::version_of;
 pub use pause::{Pausable, pause, paused, resume};
 pub(crate) use pause::{Pauses, keep_pauses};
+pub use pins::is_pin;
 pub use report::{Observed, observed};
 pub use spec::{Spec, specs};
 pub(crate) use told::of_answer as answer_kept;
@@ -223,6 +225,10 @@ pub(crate) async fn carried(
             "Name it under `destinations:` in the configuration; the address is /to/NAME/PATH.",
         )
     })?;
+    let (work, path) = match &destination.pins {
+        Some(_) => pins::work_in_path(&path)?,
+        None => (None, path),
+    };
     let path = pattern::canonical_path(&path).ok_or_else(|| {
         Problem::bad_request(
             "the path is too long, badly encoded, or has steps like `..`",
@@ -233,10 +239,14 @@ pub(crate) async fn carried(
     let (route, parameters) = destination.route(&request.method, &path);
     let (route, is_read) = (route.clone(), route.lets_pass(&request.method));
     let mode = route.mode;
-    request.read_body(REQUEST_BYTES_MAX).await?;
+    let bytes_max = if destination.pins.is_some() { pins::REQUEST_BYTES_MAX } else { REQUEST_BYTES_MAX };
+    request.read_body(bytes_max).await?;
     let arrival = Arrival { shared, principal, destination: destination.clone(), route, parameters, path };
     let (answered, what) = match (is_read, mode) {
-        (true, _) => (Box::pin(reads::pass(arrival, request)).await, "read"),
+        (true, _) => (Box::pin(reads::pass(arrival, request, reads::TRIES_MAX)).await, "read"),
+        (false, _) if let Some(pins) = &destination.pins => {
+            return Box::pin(pins::answer(arrival, pins, request, work)).await;
+        }
         (false, Mode::Observe) => (Box::pin(observe::answer(arrival, request)).await, "observed"),
         (false, Mode::Guard) => {
             let answered = Box::pin(guarded::answer(arrival, request)).await;

@@ -90,6 +90,17 @@ impl Pattern {
     }
 
     /// Whether it is about something that only reads, by its method.
+    /// Whether what is posted there may end with that step.
+    pub(crate) fn may_post_to(&self, last: &str) -> bool {
+        match self.steps.last() {
+            _ if self.method.as_ref().is_some_and(|method| *method != Method::POST) => false,
+            _ if self.is_open => true,
+            Some(Step::Text(text)) => text == last,
+            Some(Step::Parameter(_)) => true,
+            None => false,
+        }
+    }
+
     pub(crate) fn reads(&self) -> bool {
         self.method.as_ref().is_some_and(is_read)
     }

@@ -9,10 +9,12 @@ use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use super::auth::Credentials;
 use super::gate::Gate;
 use super::pattern::Pattern;
+use super::pins::{self, Pins};
 use super::route::Route;
 use super::upstream::{Base, Upstream, tls_client};
 use crate::catalog;
-use crate::config::destinations::{self as written, RecoveryRules, Rules};
+use crate::config::Span;
+use crate::config::destinations::{self as written, Kind, RecoveryRules, Rules};
 
 /// Where a destination's name would stand in a scope, events have this.
 const RESERVED: &str = "in";
@@ -24,6 +26,8 @@ pub(crate) struct Destination {
     pub(crate) credentials: Option<Credentials>,
     pub(crate) headers: HeaderMap,
     pub(crate) gate: Gate,
+    /// What is agreed about pins, where it answers prompts.
+    pub(crate) pins: Option<Pins>,
     pub(crate) routes: Vec<Arc<Route>>,
     /// Writes that match no route.
     pub(crate) unrouted: Arc<Route>,
@@ -83,8 +87,22 @@ impl Destination {
             None => None,
         };
         let headers = notes.take("headers", fixed_headers(written, known));
-        let gate = Gate::new(&written.limits, &written.circuit);
-        let (routes, unrouted) = routes(written, known, &mut notes);
+        let kind = written.kind.or(known.and_then(|known| known.kind)).unwrap_or(Kind::Http);
+        let rules = written.pins.clone().unwrap_or_default().or(known.and_then(|known| known.pins.as_ref()));
+        let pins = (kind == Kind::Llm).then(|| Pins::read(rules, &mut notes));
+        if pins.is_none() && written.pins.is_some() {
+            notes.take::<()>("pins", Err("only answers of AI models are pinned; say `kind: llm`".to_owned()));
+        }
+        let mut limits = written.limits.clone();
+        if pins.is_some() {
+            limits.concurrency.get_or_insert(pins::CONCURRENCY_DEFAULT);
+        }
+        let gate = Gate::new(&limits, &written.circuit);
+        let (routes, unrouted) = routes(written, known, kind, &mut notes);
+        if pins.is_some() {
+            refuse_what_pins_have_not(written, &mut notes);
+        }
+        refuse_idle_expectations(written, pins.is_some(), &mut notes);
         let can_send = written.auth.is_some();
         for route in routes.iter().chain([&unrouted]) {
             if !can_send && (route.approve.is_some() || !route.caps.is_empty()) {
@@ -104,6 +122,7 @@ impl Destination {
                 credentials,
                 headers,
                 gate,
+                pins,
                 routes,
                 unrouted,
             }),
@@ -167,11 +186,16 @@ fn fixed_headers(
 fn routes(
     written: &written::Destination,
     known: Option<&written::Destination>,
+    kind: Kind,
     notes: &mut Notes,
 ) -> (Vec<Arc<Route>>, Arc<Route>) {
     let about = notes.about.clone();
     let of_all = || written.rules();
-    let of_catalog = || known.map(written::Destination::rules).unwrap_or_default();
+    let of_kind = || match kind {
+        Kind::Llm => Rules { timeout: Some(Span(pins::TIMEOUT_DEFAULT)), ..Rules::default() },
+        Kind::Http => Rules::default(),
+    };
+    let of_catalog = || known.map(written::Destination::rules).unwrap_or_default().or(of_kind());
     let known_routes = known.map_or(&[][..], |known| &known.routes);
     let is_sibling = |own: &written::Route, other: &written::Route| match &own.action {
         Some(action) => other.action.as_ref() == Some(action),
@@ -212,6 +236,46 @@ fn routes(
     let unrouted = Route::read(None, None, false, of_unrouted, notes);
     let plain = || Route::read(None, None, false, Rules::default(), notes).expect("nothing is asked for");
     (routes, Arc::new(unrouted.unwrap_or_else(plain)))
+}
+
+/// What is said of writes and would be passed over for prompts is refused: nobody may rely on it.
+fn refuse_what_pins_have_not(written: &written::Destination, notes: &mut Notes) {
+    let words = "calls of AI models are pinned by their whole request, nothing else holds for them; say it of a route that is not \
+                 for prompts, or of the actions that follow from the answer";
+    for field in written.rules().that_only_writes_have(false) {
+        notes.take::<()>(field, Err(words.to_owned()));
+    }
+    let about = notes.about.clone();
+    for route in &written.routes {
+        let Ok(pattern) = Pattern::parse(&route.r#match) else { continue };
+        if route.read || !pins::LAST_STEPS.iter().any(|last| pattern.may_post_to(last)) {
+            continue;
+        }
+        notes.about = format!("{about}.routes.{}", route.action.as_deref().unwrap_or(&route.r#match));
+        for field in route.rules().that_only_writes_have(true) {
+            notes.take::<()>(field, Err(words.to_owned()));
+        }
+    }
+    notes.about = about;
+}
+
+/// What is expected of answers that nobody holds against it.
+fn refuse_idle_expectations(written: &written::Destination, is_llm: bool, notes: &mut Notes) {
+    let about = notes.about.clone();
+    let words = "only whole answers of AI models are held against something: say it of a route for prompts, at a destination of \
+                 `kind: llm`";
+    if written.expect.is_some() && !is_llm {
+        notes.take::<()>("expect", Err(words.to_owned()));
+    }
+    for route in written.routes.iter().filter(|route| route.expect.is_some()) {
+        let is_for_prompts = Pattern::parse(&route.r#match)
+            .is_ok_and(|pattern| pins::LAST_STEPS.iter().any(|last| pattern.may_post_to(last)));
+        if !is_llm || route.read || !is_for_prompts {
+            notes.about = format!("{about}.routes.{}", route.action.as_deref().unwrap_or(&route.r#match));
+            notes.take::<()>("expect", Err(words.to_owned()));
+        }
+    }
+    notes.about = about;
 }
 
 fn check_action(action: Option<&str>) -> Result<(), String> {

@@ -14,13 +14,17 @@ use super::{Arrival, guarded};
 use crate::http::{Problem, Request, Response};
 
 /// Tries of one read.
-const TRIES_MAX: u32 = 3;
+pub(super) const TRIES_MAX: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(100);
 /// When a caller should ask again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Passes a read on.
-pub(super) async fn pass(arrival: Arrival<'_>, request: &mut Request) -> Result<Response, Problem> {
+pub(super) async fn pass(
+    arrival: Arrival<'_>,
+    request: &mut Request,
+    tries_max: u32,
+) -> Result<Response, Problem> {
     let accepts = request.headers.get(ACCEPT_ENCODING).cloned();
     let mut sending = arrival.sending(request, None);
     if !arrival.principal.reaches_everything() {
@@ -48,7 +52,7 @@ pub(super) async fn pass(arrival: Arrival<'_>, request: &mut Request) -> Result<
                     response.status(),
                     StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT
                 );
-                if !may_change || tries >= TRIES_MAX {
+                if !may_change || tries >= tries_max {
                     let (head, body) = response.into_parts();
                     let headers = passed_back(head.headers);
                     return Ok(Response { status: head.status, headers, body: streamed(body, lent) });
@@ -58,7 +62,7 @@ pub(super) async fn pass(arrival: Arrival<'_>, request: &mut Request) -> Result<
             Ok(Err(Failure::NotSent(why) | Failure::Unknown(why))) => why,
             Err(_) => return Err(away("it did not answer in time").with_status(StatusCode::GATEWAY_TIMEOUT)),
         };
-        if tries >= TRIES_MAX {
+        if tries >= tries_max {
             return Err(away(&why));
         }
         tokio::time::sleep(PAUSE * tries).await;

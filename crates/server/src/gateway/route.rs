@@ -1,5 +1,6 @@
 //! One action at a destination: what an operator wrote of it, read once and ready to be used.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::Method;
@@ -10,6 +11,7 @@ use super::expression::{Expression, OF_ANSWER, OF_LOOKUP, OF_LOOKUP_ANSWER, OF_R
 use super::fingerprint;
 use super::outcome::{Reading, Table};
 use super::pattern::{Pattern, is_read};
+use super::pins::Expectation;
 use super::place::{Fixed, Place};
 use super::plan::Notes;
 use super::template::{Document, Template};
@@ -58,6 +60,8 @@ pub(crate) struct Route {
     pub(crate) mode: Mode,
     /// Headers that are kept beside those known to hold no secret.
     pub(crate) keep: Vec<String>,
+    /// What is expected of an AI's answer.
+    pub(crate) expect: Option<Arc<Expectation>>,
     pub(crate) facts: Facts,
 }
 
@@ -238,6 +242,11 @@ impl Route {
             on_superseded: rules.on_superseded.unwrap_or(OnSuperseded::Refuse),
             caps: caps(&rules, notes),
             mode: rules.mode.unwrap_or(Mode::Guard),
+            expect: rules
+                .expect
+                .as_ref()
+                .and_then(|rules| notes.take("expect", Expectation::read(rules)))
+                .map(Arc::new),
             keep: rules.keep.clone().map(|texts| texts.0).unwrap_or_default(),
             facts: Facts {
                 is_irreversible: rules.irreversible.unwrap_or_default(),

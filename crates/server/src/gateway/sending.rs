@@ -223,7 +223,11 @@ pub(crate) fn is_idle(name: &HeaderName) -> bool {
             | "sentry-trace"
             | "x-amzn-trace-id"
             | "x-cloud-trace-context"
-    ) || ["sec-", "x-forwarded-", "x-stainless-", "x-datadog-", "x-b3-", "cf-"]
+            | "b3"
+            | "newrelic"
+            | "uber-trace-id"
+            | "elastic-apm-traceparent"
+    ) || ["sec-", "x-forwarded-", "x-stainless-", "x-datadog-", "x-b3-", "x-instana-", "x-envoy-", "cf-"]
         .iter()
         .any(|begin| name.starts_with(begin))
 }

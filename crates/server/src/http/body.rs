@@ -4,6 +4,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::stream::{BoxStream, Stream};
 use hyper::body::{Frame, Incoming, SizeHint};
 use tokio::sync::mpsc;
 
@@ -20,6 +22,7 @@ pub(crate) enum Body {
     },
     Parts(mpsc::Receiver<Part>),
     Elsewhere(Box<Elsewhere>),
+    Stream(BoxStream<'static, Result<Bytes, Cut>>),
 }
 
 /// A body as it comes from elsewhere, with what is done when it has come to its end.
@@ -50,6 +53,11 @@ impl Body {
         Self::Parts(parts)
     }
 
+    /// Parts as they are made, until one cannot be.
+    pub(crate) fn stream(parts: impl Stream<Item = Result<Bytes, Cut>> + Send + 'static) -> Self {
+        Self::Stream(parts.boxed())
+    }
+
     /// A stream of events, and where to put them. It ends when the sender goes.
     pub(crate) fn events(kept: impl std::any::Any + Send) -> (mpsc::Sender<Bytes>, Self) {
         let (sender, receiver) = mpsc::channel(EVENTS_WAITING_MAX);
@@ -75,6 +83,9 @@ impl hyper::body::Body for Body {
                 Some(Part::End) => None,
                 None => Some(Err(Cut)),
             }),
+            Self::Stream(parts) => {
+                parts.poll_next_unpin(context).map(|part| part.map(|part| part.map(Frame::data)))
+            }
             Self::Elsewhere(elsewhere) => {
                 let frame = ready!(Pin::new(&mut elsewhere.body).poll_frame(context));
                 let is_cut = matches!(frame, Some(Err(_)));
@@ -94,14 +105,14 @@ impl hyper::body::Body for Body {
         match self {
             Self::Whole(bytes) => bytes.is_none(),
             Self::Elsewhere(elsewhere) => elsewhere.body.is_end_stream(),
-            Self::Events { .. } | Self::Parts(_) => false,
+            Self::Events { .. } | Self::Parts(_) | Self::Stream(_) => false,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
-            Self::Events { .. } | Self::Parts(_) => SizeHint::default(),
+            Self::Events { .. } | Self::Parts(_) | Self::Stream(_) => SizeHint::default(),
             Self::Elsewhere(elsewhere) => elsewhere.body.size_hint(),
         }
     }

@@ -12,7 +12,7 @@ use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use hyper::{HeaderMap, StatusCode};
 use serde::Serialize;
 
-pub(crate) use body::{Body, Elsewhere, Part};
+pub(crate) use body::{Body, Cut, Elsewhere, Part};
 pub(crate) use listen::{Door, Drain, Listener};
 pub(crate) use problem::Problem;
 pub(crate) use request::Request;

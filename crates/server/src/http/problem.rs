@@ -13,7 +13,7 @@ use super::Response;
 const AWAY_RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Why a caller does not get what it asked for.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Problem {
     pub(crate) status: StatusCode,
     pub(crate) code: Code,
@@ -135,6 +135,7 @@ pub(crate) fn status_of(code: Code) -> StatusCode {
         | Code::NoSuchDestination
         | Code::NoSuchInbox => StatusCode::NOT_FOUND,
         Code::DestinationAway => StatusCode::BAD_GATEWAY,
+        Code::ExpectationFailed => StatusCode::UNPROCESSABLE_ENTITY,
         Code::InputTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         Code::TokenMissing | Code::TokenRefused | Code::NotVerified | Code::OutOfTime => {
             StatusCode::UNAUTHORIZED

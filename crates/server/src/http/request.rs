@@ -109,6 +109,9 @@ impl Request {
         match tokio::time::timeout(BODY_TIME_MAX, whole(body, announced, bytes_max)).await {
             Ok(body) => {
                 self.body = body?;
+                // What it turned out not to need is there for others.
+                let spare = room.saturating_sub(self.body.len());
+                drop(self.taken.as_mut().and_then(|taken| taken.split(spare)));
                 Ok(())
             }
             Err(_) => {

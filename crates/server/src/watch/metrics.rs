@@ -9,6 +9,7 @@ use std::time::Duration;
 use twicesafe_ledger::{Statistics, Status, Verdict};
 
 use crate::api::ROUTES;
+use crate::gateway::pins::saved;
 
 /// Upper bounds of the buckets that durations are counted in.
 const BUCKETS_MS: [u64; 12] = [1, 2, 5, 10, 25, 50, 100, 250, 1000, 5000, 25_000, 60_000];
@@ -22,6 +23,8 @@ pub(crate) struct Metrics {
     verdicts: [AtomicU64; VERDICTS.len()],
     /// What was answered for destinations, by destination and what it came to. As many as an operator named.
     destinations: Mutex<BTreeMap<(String, &'static str), u64>>,
+    /// What was not spent twice, by model and what it is.
+    saved: Mutex<BTreeMap<String, BTreeMap<&'static str, u64>>>,
     /// What became of events, by inbox. As many as an operator named.
     inboxes: Mutex<BTreeMap<String, InboxCounts>>,
 }
@@ -48,6 +51,7 @@ impl Metrics {
             routes: (0..=ROUTES.len()).map(|_| Counted::default()).collect(),
             verdicts: Default::default(),
             destinations: Mutex::default(),
+            saved: Mutex::default(),
             inboxes: Mutex::default(),
         }
     }
@@ -56,6 +60,18 @@ impl Metrics {
     pub(crate) fn destination(&self, name: &str, what: &'static str) {
         let mut counts = self.destinations.lock().unwrap_or_else(PoisonError::into_inner);
         *counts.entry((name.to_owned(), what)).or_default() += 1;
+    }
+
+    /// The name a model is counted under: there is room for so many.
+    pub(crate) fn model(&self, name: &str) -> String {
+        let saved = self.saved.lock().unwrap_or_else(PoisonError::into_inner);
+        saved::counted_model(name, saved.keys())
+    }
+
+    /// Counts what was not spent twice.
+    pub(crate) fn saved(&self, what: &'static str, model: &str, n: u64) {
+        let mut saved = self.saved.lock().unwrap_or_else(PoisonError::into_inner);
+        *saved.entry(model.to_owned()).or_default().entry(what).or_default() += n;
     }
 
     /// Counts events of an inbox.
@@ -132,6 +148,31 @@ impl Metrics {
                 text,
                 "twicesafe_destination_requests_total{{destination=\"{name}\",result=\"{what}\"}} {count}"
             );
+        }
+        let saved = self.saved.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for (what, name, help) in [
+            (
+                saved::ANSWERS,
+                "twicesafe_saved_answers_total",
+                "Answers of AI models that were given again instead of paid again.",
+            ),
+            (
+                saved::TOKENS,
+                "twicesafe_saved_tokens_total",
+                "Tokens that were not paid again, as far as providers say.",
+            ),
+            (
+                saved::MICRODOLLARS,
+                "twicesafe_saved_microdollars_total",
+                "Millionths of a dollar that were not paid again, where prices are known.",
+            ),
+        ] {
+            head(&mut text, name, "counter", help);
+            for (model, counts) in &saved {
+                if let Some(count) = counts.get(what) {
+                    let _ = writeln!(text, "{name}{{model=\"{model}\"}} {count}");
+                }
+            }
         }
         head(
             &mut text,

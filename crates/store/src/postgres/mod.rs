@@ -276,6 +276,10 @@ impl Postgres {
         self.readers.rows(sql, &[(&ids, Type::INT8_ARRAY), (&until, Type::INT8_ARRAY)]).await.map(drop)
     }
 
+    pub(crate) fn count(&self, at: Timestamp, name: &str, n: i64) {
+        self.shared.tally.lock().unwrap_or_else(PoisonError::into_inner).of_door(at, name, n);
+    }
+
     pub(crate) async fn tallies(&self, from: i64, to: i64) -> Result<Vec<(String, i64)>, StoreError> {
         self.readers.tallies(from, to).await
     }

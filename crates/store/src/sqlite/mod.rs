@@ -155,6 +155,10 @@ impl Sqlite {
         answer.await.unwrap_or_else(|_| Err(gone()))
     }
 
+    pub(crate) fn count(&self, at: Timestamp, name: &str, n: i64) {
+        self.shared.tally.lock().unwrap_or_else(std::sync::PoisonError::into_inner).of_door(at, name, n);
+    }
+
     pub(crate) async fn flush(&self) -> Result<(), StoreError> {
         let shared = self.shared.clone();
         self.run(move |connection| {

@@ -317,9 +317,11 @@ impl LineCodec {
                 holder: lane.holder.map(IntentId::number),
                 applied: lane.applied,
             }),
-            Line::Count(count) => {
-                Written::Count(CountLine { hour: count.hour, name: count.name.to_owned(), n: count.n })
-            }
+            Line::Count(count) => Written::Count(CountLine {
+                hour: count.hour,
+                name: count.name.clone().into_owned(),
+                n: count.n,
+            }),
             Line::End(totals) => Written::End(*totals),
         })
     }

@@ -92,7 +92,7 @@ pub struct LaneState {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Count {
     pub(crate) hour: i64,
-    pub(crate) name: &'static str,
+    pub(crate) name: std::borrow::Cow<'static, str>,
     pub(crate) n: i64,
 }
 

@@ -48,6 +48,18 @@ pub async fn events_are_counted_once(world: &World) {
     assert_eq!((nothing.events(Event::Claimed), nothing.standing(Status::Done)), (0, 1));
 }
 
+pub async fn doors_can_count_what_they_care_about(world: &World) {
+    let now = world.store.now().await.unwrap();
+    for _ in 0..2 {
+        world.store.count(now, "saved tokens/gpt-4o", 21);
+    }
+    world.store.count(now, &"é".repeat(400), 1);
+    let all = counts(&world.store).await;
+    let long = "é".repeat(97);
+    let found: Vec<_> = all.of_doors().collect();
+    assert_eq!(found, [("saved tokens/gpt-4o", 42), (long.as_str(), 1)]);
+}
+
 pub async fn replays_waits_and_mismatches_are_counted(world: &World) {
     let claimed = world.tell(claim("k", &Policy::default())).await;
     for _ in 0..3 {

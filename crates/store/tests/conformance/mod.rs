@@ -172,6 +172,7 @@ every_store! {
     }
     counts {
         standing_counts_follow_every_change
+        doors_can_count_what_they_care_about
         events_are_counted_once
         replays_waits_and_mismatches_are_counted
         recoveries_are_counted_with_their_time

@@ -89,7 +89,7 @@ pub(crate) struct Forget {
     reason: String,
 }
 
-fn parse_reason(text: &str) -> Result<String, String> {
+pub(super) fn parse_reason(text: &str) -> Result<String, String> {
     match text.trim() {
         "" => Err("a reason is some words for those who read the journal later".to_owned()),
         words => Ok(words.to_owned()),

@@ -1,6 +1,6 @@
 //! The operator's tools: look, decide, prove.
 //!
-//! * looking: `intents`, `show`, `work`, `waiting` (approvals and reviews), `stats`;
+//! * looking: `intents`, `show`, `work`, `waiting` (approvals and reviews), `pins`, `stats`;
 //! * deciding: `decide`, `restored`;
 //! * keeping and proving: `purge`, `journal`;
 //! * the command about itself: `manual`.
@@ -13,6 +13,7 @@ mod intents;
 mod journal;
 mod manual;
 mod next;
+mod pins;
 mod portrait;
 mod purge;
 mod restored;
@@ -55,6 +56,9 @@ pub(crate) enum Operate {
     Reset(decide::Reset),
     /// Drops key, answers and request of a settled intent; it still does not happen again.
     Forget(decide::Forget),
+    /// Lists, shows and forgets pinned answers of AI models.
+    #[command(subcommand)]
+    Pins(pins::Pins),
     /// Does now what time alone does: ends what is over, drops what need not be kept.
     Purge,
     /// Prints figures, each with its definition.
@@ -89,6 +93,7 @@ pub(crate) async fn run(operate: Operate, common: &Common, out: &mut impl Write)
         Operate::Resolve(asked) => decide::resolve(ledger, asked, json, out).await,
         Operate::Reset(asked) => decide::reset(ledger, asked, json, out).await,
         Operate::Forget(asked) => decide::forget(ledger, asked, json, out).await,
+        Operate::Pins(asked) => pins::run(ledger, asked, json, out).await,
         Operate::Purge => purge::run(ledger, json, out).await,
         Operate::Stats(asked) => stats::run(ledger, asked, json, out).await,
         Operate::Journal(asked) => journal::run(ledger, asked, json, out).await,

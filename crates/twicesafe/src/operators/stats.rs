@@ -55,6 +55,11 @@ pub(super) async fn run(
         };
         row(figure.name.to_owned(), value, figure.definition);
     }
+    for (model, saved) in figures::saved(&counts) {
+        row(format!("saved {model}"), saved.answers.to_string(), SAVED);
+        row(format!("saved {model} tokens"), saved.tokens.to_string(), SAVED_TOKENS);
+        row(format!("saved {model} dollars"), saved.dollars(), SAVED_DOLLARS);
+    }
     for status in Status::ALL {
         row(format!("now {status}"), counts.standing(status).to_string(), agreement::meaning(status));
     }
@@ -65,4 +70,8 @@ pub(super) async fn run(
     Ok(())
 }
 
+const SAVED: &str =
+    "answers of that AI model given again instead of paid again; may be too low after a crash";
+const SAVED_TOKENS: &str = "their tokens, as far as the provider said how many";
+const SAVED_DOLLARS: &str = "their price, where the catalog or the configuration knows one";
 const TOMBSTONES: &str = "settled, answer no longer kept; they still do not happen again";

@@ -31,14 +31,30 @@ guides! {
 const SERVER: &str = "127.0.0.1:4080";
 const DESTINATION: &str = "127.0.0.1:9400";
 
+#[test]
+fn the_ai_guide_works() {
+    let model = super::ai::Model::start();
+    let path = std::env::join_paths(
+        [super::ai::sdks().join("python/bin")]
+            .into_iter()
+            .chain(std::env::split_paths(&std::env::var_os("PATH").unwrap())),
+    );
+    let guide = include_str!("../../../../docs/guides/ai.md");
+    check_against(guide, &format!("127.0.0.1:{}", model.port), Some(path.unwrap()));
+}
+
 fn check(guide: &str) {
+    check_against(guide, &stand_in(), None);
+}
+
+/// Runs the blocks of a guide, with programs found by another path where one is given.
+fn check_against(guide: &str, destination: &str, path: Option<std::ffi::OsString>) {
     let world = World::sqlite();
-    let destination = stand_in();
     let blocks: Vec<(&str, &str)> =
         guide.split("\n```").skip(1).step_by(2).filter_map(|block| block.split_once('\n')).collect();
     let (_, config) =
         blocks.iter().find(|(language, _)| *language == "yaml").expect("a configuration comes first");
-    let here = |text: &str| text.replace(DESTINATION, &destination);
+    let here = |text: &str| text.replace(DESTINATION, destination);
     let config = file(&world, "twicesafe.yaml", &here(config));
     let serving = Serving::start(&world, &["--config", &config.display().to_string()]);
     let here = |text: &str| here(text).replace(SERVER, &serving.address);
@@ -60,6 +76,9 @@ fn check(guide: &str) {
         script.push_str(&format!("{} {}\n", program.0, path.display()));
     }
     assert!(executed > 0, "the guide has lost its blocks");
+    if let Some(path) = path {
+        script = format!("PATH='{}':$PATH\n{script}", path.to_str().unwrap());
+    }
     let output = shell(&world, &script, &[]);
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{out}\n{err}\n{}", serving.log.lock().unwrap());

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may say so")]
 
+mod ai;
 mod gateway;
 mod guide;
 mod guides;

@@ -5,6 +5,7 @@
 
 mod auth;
 mod meaning;
+mod pins;
 mod recovery;
 mod rules;
 mod texts;
@@ -17,6 +18,7 @@ use serde::Deserialize;
 
 pub use auth::{Auth, Basic, HeaderSecret, OAuth, OAuthCredentials};
 pub use meaning::{Means, Outcomes, Reading};
+pub use pins::{ExpectRules, Kind, PinRules, Price, Truncated};
 pub use recovery::{LookupRules, NativeKeyRules, RecoveryRules, When};
 pub use rules::{
     ApprovalRules, Approve, Cap, Mode, OnHold, OnMismatch, OnReview, OnSuperseded, Retries, Rules, Stamp,
@@ -32,6 +34,10 @@ with_rules! {
     pub struct Destination {
         /// An entry of the catalog: `twicesafe catalog` lists them.
         pub r#use: Option<String>,
+        /// What it is; `http` unless said otherwise.
+        pub kind: Option<Kind>,
+        /// What is agreed about answers of AI models, where it is `llm`.
+        pub pins: Option<PinRules>,
         /// What the address of every request begins with: `https://api.example.com`.
         pub base: Option<super::Secret>,
         /// How the server identifies itself there, on send, resend, lookup and after approval.

@@ -77,6 +77,8 @@ macro_rules! with_rules {
             mode: $crate::config::destinations::Mode,
             /// Headers of callers that are kept with a request the server may have to send later: those that hold no secret.
             keep: $crate::config::destinations::Texts,
+            /// What is expected of an AI's answer: others are errors.
+            expect: $crate::config::destinations::ExpectRules,
             /// It cannot be taken back.
             irreversible: bool,
             /// It moves money.
@@ -129,9 +131,28 @@ impl Rules {
         let merged = merged! {
             key account fingerprint ignore on_mismatch lane version version_means on_review on_superseded work step external_id
             retention owner recovery stamp outcomes after_doubt refusal_replayed_for retries timeout lease in_flight_max wait
-            approve approval on_hold caps mode keep irreversible moves_money reaches_customers upsert_instead verified
+            approve approval on_hold caps mode keep expect irreversible moves_money reaches_customers upsert_instead verified
         };
         Self { outcomes: outcomes.or(merged.outcomes.clone()), ..merged }
+    }
+}
+
+impl Rules {
+    /// What is said that holds for writes only: at a destination what would be relied on most, at a route everything.
+    pub(crate) fn that_only_writes_have(&self, at_route: bool) -> Vec<&'static str> {
+        let mut said = Vec::new();
+        macro_rules! collect {
+            ($($rule:ident)*) => { $(if self.$rule.is_some() { said.push(stringify!($rule)); })* };
+        }
+        collect!(key approve caps lane version);
+        if at_route {
+            collect!(account fingerprint ignore on_mismatch version_means on_review on_superseded step external_id recovery stamp
+                outcomes after_doubt refusal_replayed_for retries lease in_flight_max wait approval on_hold keep);
+        }
+        if self.mode == Some(Mode::Observe) {
+            said.push("mode");
+        }
+        said
     }
 }
 

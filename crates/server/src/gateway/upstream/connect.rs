@@ -52,6 +52,11 @@ impl Base {
         Ok(Self { is_secure, authority, port, path: uri.path().trim_end_matches('/').to_owned() })
     }
 
+    /// What tells it from others.
+    pub(crate) fn text(&self) -> String {
+        format!("{}{}", self.authority, self.path)
+    }
+
     /// The whole address of a path and query.
     pub(crate) fn join(&self, path_and_query: &str) -> Result<Uri, String> {
         let scheme = if self.is_secure { "https" } else { "http" };
