@@ -68,7 +68,7 @@ pub(crate) fn request_end(read: &[u8]) -> Option<usize> {
 }
 
 /// A process that is ended when dropped, with the workers it may have.
-struct Running(Child);
+pub(crate) struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -78,7 +78,10 @@ impl Drop for Running {
     }
 }
 
-fn destination(bytes: usize, delay: Duration) -> Result<(Running, String), Box<dyn std::error::Error>> {
+pub(crate) fn destination(
+    bytes: usize,
+    delay: Duration,
+) -> Result<(Running, String), Box<dyn std::error::Error>> {
     let mut child = Command::new(std::env::current_exe()?)
         .env(DESTINATION, format!("{bytes} {}", delay.as_millis()))
         .stdout(Stdio::piped())

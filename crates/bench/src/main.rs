@@ -6,6 +6,7 @@
 mod gateway;
 mod growth;
 mod harness;
+mod inbox;
 mod naive_postgres;
 mod pins;
 mod raw_log;
@@ -34,14 +35,15 @@ struct Plan {
 
 const HELP: &str = "usage: twicesafe-bench [--folder DIR] [--seconds S] [--rounds N] [--growth INTENTS]
                        [--postgres URL] [--redis HOST:PORT] [--server BINARY] [--litellm PROGRAM]
-                       [sqlite] [replay] [growth] [postgres] [server] [waiting] [gateway] [soak] [pair] [pins]
+                       [sqlite] [replay] [growth] [postgres] [server] [waiting] [gateway] [soak] [pair] [pins] [inbox]
   --folder    where ledgers are made, on the disk to be measured (a new folder below the current one)
   --seconds   per measurement (1.5)
   --rounds    of each measurement; medians are printed (5)
-  --growth    intents present in the growth part (1000000; the figures in docs/ are for 10000000)
+  --growth    intents present in the growth part, events that wait in the inbox part (1000000; the figures in docs/ are for
+              10000000 intents)
   --postgres  an empty database on a private server
-  --redis     a Redis with appendonly yes and appendfsync always, for the server part
-  --server    the twicesafe binary, for the server, waiting, gateway, soak and pair parts (target/release/twicesafe)
+  --redis     a Redis with appendonly yes and appendfsync always, for the server and inbox parts
+  --server    the twicesafe binary, for the server, waiting, gateway, soak, pair and inbox parts (target/release/twicesafe)
   --litellm   LiteLLM's proxy, for the pins part
 without parts: sqlite replay growth, and postgres if a URL is given";
 
@@ -78,7 +80,7 @@ fn plan() -> Result<Plan, String> {
             "--server" => plan.server = value()?.into(),
             "--litellm" => plan.litellm = Some(value()?.into()),
             "sqlite" | "replay" | "growth" | "postgres" | "server" | "waiting" | "gateway" | "soak"
-            | "pair" | "pins" => plan.parts.push(word),
+            | "pair" | "pins" | "inbox" => plan.parts.push(word),
             _ => return Err(HELP.to_owned()),
         }
     }
@@ -126,6 +128,7 @@ async fn measure(plan: &Plan) -> Result<(), Box<dyn std::error::Error>> {
             "soak" => gateway::soak(plan, &report).await?,
             "pins" => pins::measure(plan, &report, load).await?,
             "pair" => gateway::pair(plan, &report, load).await?,
+            "inbox" => inbox::measure(plan, &report, load).await?,
             _ => {
                 let url = plan.postgres.as_deref().ok_or("--postgres URL is needed for that part")?;
                 naive_postgres::measure(plan, &report, load, url).await?;

@@ -57,7 +57,7 @@ struct Redis {
     prefix: Arc<str>,
 }
 
-fn resp(words: &[&[u8]]) -> Vec<u8> {
+pub(crate) fn resp(words: &[&[u8]]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
     for word in words {
         bytes.extend(format!("${}\r\n", word.len()).as_bytes());
@@ -67,7 +67,7 @@ fn resp(words: &[&[u8]]) -> Vec<u8> {
     bytes
 }
 
-fn resp_end(read: &[u8]) -> Option<usize> {
+pub(crate) fn resp_end(read: &[u8]) -> Option<usize> {
     let line = read.windows(2).position(|two| two == b"\r\n")? + 2;
     if read[0] != b'$' || read[1] == b'-' {
         return Some(line);

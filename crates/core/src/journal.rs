@@ -82,10 +82,12 @@ pub enum Event {
     Recovering,
     /// It happened, on the word of the source of truth.
     Adopted,
+    /// It was asked for again with other input, which changes nothing.
+    Differed,
 }
 
 impl Event {
-    const ALL: [(Self, &'static str); 33] = [
+    const ALL: [(Self, &'static str); 34] = [
         (Self::Claimed, "claimed"),
         (Self::Accepted, "accepted"),
         (Self::Queued, "queued"),
@@ -119,6 +121,7 @@ impl Event {
         (Self::Quiet, "quiet"),
         (Self::Recovering, "recovering"),
         (Self::Adopted, "adopted"),
+        (Self::Differed, "differed"),
     ];
 
     /// The word for it.

@@ -31,6 +31,10 @@ pub struct Policy {
     pub version_means: VersionMeans,
     /// Whether an intent in review keeps its lane.
     pub on_review: OnReview,
+    /// No caller comes back for it: the server alone carries it on, as it does events of an inbox. Then it keeps its place
+    /// in its lane while it waits for its next attempt (S15), and being accepted again reopens it when it ran out of
+    /// attempts (S38).
+    pub unattended: bool,
 }
 
 /// What may be done about an unknown outcome.
@@ -133,6 +137,9 @@ pub enum OnMismatch {
     Refuse,
     /// The first answer, marked. For bodies written by an AI.
     Replay,
+    /// What it would get with the first input: only the key decides, and the difference is journalled. For events, whose
+    /// senders change bodies between attempts (S38).
+    Note,
 }
 
 /// What a version means (S15).
@@ -189,6 +196,7 @@ impl Policy {
             on_mismatch: OnMismatch::Refuse,
             version_means: VersionMeans::Order,
             on_review: OnReview::Block,
+            unattended: false,
         }
     }
 

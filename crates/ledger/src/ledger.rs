@@ -296,6 +296,7 @@ impl Ledger {
         // Most claims of a busy ledger are replays: what is looked at for others only must not cost them anything.
         if let (Verdict::Proceed(_), Some(fingerprint)) =
             (&applied.verdict, applied.stored.as_ref().and_then(|stored| stored.record.fingerprint.as_ref()))
+            && !intent.policy.unattended
             && intent.name.key.suspicion().is_none()
         {
             let empty = matches!(&intent.input, Input::Bytes(_, bytes) if bytes.is_empty());

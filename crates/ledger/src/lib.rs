@@ -50,6 +50,7 @@
 //! * [`Ledger::approve`], [`Ledger::resolve`] and their neighbours: what people decide.
 //! * [`Ledger::sweep`] and [`Ledger::keep_sweeping`]: what time alone does.
 
+mod accept;
 mod attempt;
 mod error;
 mod heartbeat;
@@ -64,6 +65,7 @@ mod transaction;
 mod trouble;
 mod turn;
 
+pub use accept::Accepted;
 pub use attempt::{Attempt, Permit};
 pub use error::Error;
 pub use intent::{Intent, REQUEST_BYTES_MAX};
@@ -76,13 +78,13 @@ pub use transaction::TransactionError;
 pub use trouble::Trouble;
 pub use twicesafe_core::{
     Actor, Alert, Answer, ApprovalRule, Backoff, Body, Code, CommandId, ExternalId, Fence, Finding,
-    Fingerprint, Grant, IntentId, InvalidName, InvalidPolicy, Key, KeyPart, Lookup, Name, Noted, Notice,
-    OnMismatch, OnReview, Outcome, PermitKind, Policy, Recipe, Record, Recovery, Refusal, Replay, Report,
-    Resolution, Scope, Source, Status, Timestamp, Verdict, VersionMeans, Wait, WaitCause, compensation_key,
-    destination_key, journal,
+    Fingerprint, Grant, IntentId, InvalidName, InvalidPolicy, Key, KeyPart, LaneName, Lookup, Name, Noted,
+    Notice, OnMismatch, OnReview, Outcome, PermitKind, Policy, Recipe, Record, Recovery, Refusal, Replay,
+    Report, Resolution, Scope, Source, Status, Timestamp, Verdict, VersionMeans, Wait, WaitCause,
+    compensation_key, destination_key, journal,
 };
 pub use twicesafe_store::{
     Address, Applied, BadLine, Clock, Count, Cursor, Dossier, EarlierAnswer, Export, Exported,
     FORMAT_VERSION, Facts, Filter, Header, Import, JournalFault, JournalRow, LaneState, Line, LineCodec,
-    ManualClock, Page, Statistics, Store, StoreError, Stored, SystemClock, Totals,
+    ManualClock, OnAgenda, Page, Statistics, Store, StoreError, Stored, SystemClock, Totals,
 };

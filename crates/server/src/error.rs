@@ -34,6 +34,12 @@ pub enum ServerError {
     /// There is no such token.
     #[error("there is no token `{0}` that could be revoked")]
     NoSuchToken(String),
+    /// There is no such inbox.
+    #[error("there is no inbox `{0}` in the configuration")]
+    NoSuchInbox(String),
+    /// An event cannot be put in.
+    #[error("{0}")]
+    Event(String),
 }
 
 impl ServerError {
@@ -52,6 +58,8 @@ impl ServerError {
             Self::CannotListen { .. } => Code::CannotListen,
             Self::Reload(_) => Code::ReloadRefused,
             Self::NoSuchToken(_) => Code::TokenUnknown,
+            Self::NoSuchInbox(_) => Code::NoSuchInbox,
+            Self::Event(_) => Code::EventUnnamed,
         })
     }
 
@@ -70,6 +78,10 @@ impl ServerError {
             }
             Self::Reload(_) => "The old configuration stays in force; restart the server to change this.",
             Self::NoSuchToken(_) => "List them: twicesafe token list.",
+            Self::NoSuchInbox(_) => {
+                "Name it under `inboxes:`, or look how it is spelled: twicesafe inbox list."
+            }
+            Self::Event(_) => "Give it an id with --id, or send the field that `id:` of the inbox names.",
         }
     }
 }

@@ -14,6 +14,7 @@ mod error;
 pub mod figures;
 mod gateway;
 mod http;
+mod inbox;
 mod pages;
 mod server;
 mod watch;
@@ -22,6 +23,10 @@ pub mod wire;
 pub use access::{NewToken, Right, Token, create, list, revoke};
 pub use error::ServerError;
 pub use gateway::{Observed, Pausable, Spec, is_pin, observed, pause, paused, resume, specs};
+pub use inbox::{
+    EventAt, ProviderEntry, Putting, event_named, forget_event, park_event, provider, provider_source,
+    providers, put_event, replay_event, scope_of,
+};
 pub use server::{Control, Server, run};
 
 /// The OpenAPI 3.1 document of the API.

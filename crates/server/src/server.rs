@@ -18,6 +18,7 @@ use crate::gateway::pins::Flights;
 use crate::gateway::{self, Counts, Destinations, Due, Pauses};
 use crate::http::request::Room;
 use crate::http::{Door, Drain, Listener, Problem, Request, Response, Tls};
+use crate::inbox::{self, Delivery, Inboxes};
 use crate::pages;
 use crate::watch::{Metrics, Span, Tracer};
 
@@ -57,6 +58,7 @@ pub(crate) struct Shared {
 struct Live {
     configuration: Arc<Configuration>,
     destinations: Arc<Destinations>,
+    inboxes: Arc<Inboxes>,
     links: Links,
     tracer: Option<Tracer>,
 }
@@ -71,13 +73,16 @@ impl Live {
             Some(traces) => Some(Tracer::start(traces).map_err(ServerError::Configuration)?),
             None => None,
         };
-        let destinations = Destinations::read(&configuration).map_err(|wrong| {
+        let first = |wrong: Vec<gateway::plan::Wrong>| {
             let first = wrong.first().map(|wrong| format!("{}: {}", wrong.about, wrong.words));
             ServerError::Configuration(first.unwrap_or_default())
-        })?;
+        };
+        let destinations = Destinations::read(&configuration).map_err(first)?;
+        let inboxes = Inboxes::read(&configuration).map_err(first)?;
         Ok(Self {
             configuration: Arc::new(configuration),
             destinations: Arc::new(destinations),
+            inboxes: Arc::new(inboxes),
             links: Links::signed_with(key),
             tracer,
         })
@@ -95,6 +100,10 @@ impl Shared {
 
     pub(crate) fn destinations(&self) -> Arc<Destinations> {
         self.live().destinations.clone()
+    }
+
+    pub(crate) fn inboxes(&self) -> Arc<Inboxes> {
+        self.live().inboxes.clone()
     }
 
     pub(crate) fn links(&self) -> Links {
@@ -179,8 +188,8 @@ impl Server {
         let described = |(listener, faces): &(Listener, Faces)| {
             let address = listener.address().ok()?;
             let what = match (faces.public, faces.admin) {
-                (true, true) => "API, destinations, approval links, metrics",
-                (true, false) => "destinations, approval links",
+                (true, true) => "API, destinations, inboxes, approval links, metrics",
+                (true, false) => "destinations, inboxes, approval links",
                 _ => "API, metrics",
             };
             Some((format!("{scheme}://{address}"), what))
@@ -198,6 +207,7 @@ impl Server {
         let Self { shared, listeners, drain: (_open, drain), _sweeps } = self;
         let alerts = tokio::spawn(Alerts::new(shared.clone()).run());
         let due = tokio::spawn(Due::new(shared.clone()).run());
+        let delivery = tokio::spawn(Delivery::new(shared.clone()).run());
         let promises = tokio::spawn(gateway::keep_promises(shared.clone()));
         let pauses = tokio::spawn(gateway::keep_pauses(shared.clone()));
         let mut serving = tokio::task::JoinSet::new();
@@ -209,6 +219,7 @@ impl Server {
         drain.clone().begun().await;
         // Nothing new is begun; what is under way settles.
         due.abort();
+        delivery.abort();
         promises.abort();
         let drained = async {
             while serving.join_next().await.is_some() {}
@@ -272,6 +283,7 @@ impl Control {
         refuse_if_wrong(&configuration).await?;
         let live = Live::new(configuration, &self.shared.ledger)?;
         self.refuse_orphans(&live.destinations).await?;
+        self.refuse_orphaned_events(&live.inboxes).await?;
         *self.shared.live.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(live);
         Ok(())
     }
@@ -308,6 +320,27 @@ impl Control {
                         )));
                     }
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// An event lives under its id: called otherwise from now on, its redelivery would be handed over again (S3); and without
+    /// its inbox nobody would hand over what waits.
+    async fn refuse_orphaned_events(&self, after: &Inboxes) -> Result<(), ServerError> {
+        let after = after.identities();
+        for (name, id) in self.shared.inboxes().identities() {
+            if after.get(&name) == Some(&id) {
+                continue;
+            }
+            let scope = inbox::scope_of(&name);
+            let filter = Filter { scope: Some(scope.clone()), ..Filter::default() };
+            let live = self.shared.ledger.store().list(&filter, None, LIVE_LOOKED_AT_MAX).await?;
+            if live.intents.iter().any(|stored| !stored.record.tombstone) {
+                return Err(ServerError::Reload(format!(
+                    "there are events under `{scope}`, and in the new configuration its inbox is gone or calls them otherwise: \
+                     what waits would stay, and redeliveries would be handed over again"
+                )));
             }
         }
         Ok(())
@@ -375,6 +408,9 @@ impl Reception {
         if self.faces.public && path.starts_with(gateway::PREFIX) {
             check_without_links(request)?;
             return Box::pin(gateway::answer(shared, request)).await;
+        }
+        if self.faces.public && path.starts_with(inbox::PREFIX) {
+            return Box::pin(inbox::answer(shared, request)).await;
         }
         if self.faces.public && path.starts_with(pages::PREFIX) {
             self.check_origin(request)?;

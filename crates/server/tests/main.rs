@@ -10,6 +10,7 @@ mod claims;
 mod contract;
 mod faults;
 mod gateway;
+mod inbox;
 mod pins;
 mod watching;
 mod world;

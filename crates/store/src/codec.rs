@@ -85,11 +85,17 @@ fn policy_text(policy: &Policy) -> String {
     if policy.on_mismatch == OnMismatch::Replay {
         put("mismatch_replays", 1);
     }
+    if policy.on_mismatch == OnMismatch::Note {
+        put("mismatch_noted", 1);
+    }
     if policy.version_means == VersionMeans::Snapshot {
         put("snapshot", 1);
     }
     if policy.on_review == OnReview::Pass {
         put("review_passes", 1);
+    }
+    if policy.unattended {
+        put("unattended", 1);
     }
     text
 }
@@ -129,9 +135,14 @@ fn parse_policy(text: &str) -> Option<Policy> {
         retention: span("retention")?,
         tombstone: span("tombstone")?,
         approval,
-        on_mismatch: if flag("mismatch_replays") { OnMismatch::Replay } else { OnMismatch::Refuse },
+        on_mismatch: match (flag("mismatch_replays"), flag("mismatch_noted")) {
+            (true, _) => OnMismatch::Replay,
+            (false, true) => OnMismatch::Note,
+            (false, false) => OnMismatch::Refuse,
+        },
         version_means: if flag("snapshot") { VersionMeans::Snapshot } else { VersionMeans::Order },
         on_review: if flag("review_passes") { OnReview::Pass } else { OnReview::Block },
+        unattended: flag("unattended"),
     })
 }
 

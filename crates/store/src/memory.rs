@@ -10,7 +10,7 @@ use twicesafe_core::{Action, IntentId, Lane, Name, Purge, Status, Timestamp, Wai
 use crate::clock::LedgerTime;
 use crate::error::StoreError;
 use crate::plan::{Agenda, Applied, JournalRow, Order, Planned, Queued, Stored, Target, plan, version_of};
-use crate::query::{Cursor, EarlierAnswer, Path};
+use crate::query::{Cursor, EarlierAnswer, OnAgenda, Path};
 use crate::tally::Tally;
 use crate::transfer::{Count, Exported, Facts, LaneState, Parcel, is_within, unhashed};
 use crate::{Dice, NameHash, NameHasher, Options};
@@ -201,6 +201,30 @@ impl Memory {
         lines.retain(|line| after.is_none_or(|after| *line > after));
         lines.truncate(limit);
         lines
+    }
+
+    pub(crate) fn agenda(
+        &self,
+        status: Status,
+        after: Option<(Timestamp, IntentId)>,
+        limit: usize,
+    ) -> Vec<OnAgenda> {
+        let mut lines = self.agenda_lines(|line| (line.status == status).then_some(line.wake_at));
+        lines.retain(|line| after.is_none_or(|after| *line > after));
+        lines.truncate(limit);
+        let state = self.state();
+        let line = |at: (Timestamp, IntentId)| {
+            let record = &state.intents.get(&at.1)?.record;
+            let scope = record.name.as_ref().map(|name| name.scope.as_str().to_owned());
+            Some(OnAgenda { at, due_at: record.due_at, scope })
+        };
+        lines.into_iter().filter_map(line).collect()
+    }
+
+    pub(crate) fn first_waiting(&self, lane: &str, now: Timestamp) -> Option<IntentId> {
+        let state = self.state();
+        let mut waiting = state.waiting.iter();
+        waiting.find(|(name, _, _, until)| name == lane && *until > now).map(|(_, _, intent, _)| *intent)
     }
 
     fn on_agenda(&self, limit: usize, when: impl Fn(Agenda) -> Option<Timestamp>) -> Vec<IntentId> {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use twicesafe_core::{Answer, Status, Timestamp};
+use twicesafe_core::{Answer, IntentId, Status, Timestamp};
 
 use crate::plan::{JournalRow, Stored};
 
@@ -140,4 +140,15 @@ pub struct Dossier {
     pub earlier: Vec<EarlierAnswer>,
     /// What would be sent, if it was kept.
     pub request: Option<Bytes>,
+}
+
+/// A line of the agenda: an intent that is not simply done.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OnAgenda {
+    /// Its place in the agenda, where the next page goes on.
+    pub at: (Timestamp, IntentId),
+    /// When its next attempt or lookup may go.
+    pub due_at: Option<Timestamp>,
+    /// Its scope, unless it was forgotten.
+    pub scope: Option<String>,
 }

@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use twicesafe_core::journal::{self, Head};
-use twicesafe_core::{IntentId, Name, Status, Timestamp};
+use twicesafe_core::{IntentId, LaneName, Name, Status, Timestamp};
 
 use crate::address::Address;
 use crate::error::StoreError;
 use crate::memory::Memory;
 use crate::plan::{Applied, JournalRow, Order, Stored};
 use crate::postgres::Postgres;
-use crate::query::{Cursor, Dossier, Filter, PAGE_MAX, Page, SCOPES_MAX};
+use crate::query::{Cursor, Dossier, Filter, OnAgenda, PAGE_MAX, Page, SCOPES_MAX};
 use crate::scan::Scan;
 use crate::sqlite::Sqlite;
 use crate::tally::{Statistics, hour_of};
@@ -231,6 +231,40 @@ impl Store {
             Backend::Memory(memory) => Ok(memory.due(status, now, after, limit)),
             Backend::Sqlite(sqlite) => sqlite.readers.due(status, now, after, limit),
             Backend::Postgres(postgres) => postgres.due(status, now, after, limit).await,
+        }
+    }
+
+    /// What is on the agenda under that status, whether due or not: those that follow on `after`, in an order that costs
+    /// nothing to keep. However much is there, reading a page costs only the page.
+    pub async fn agenda(
+        &self,
+        status: Status,
+        after: Option<(Timestamp, IntentId)>,
+        limit: usize,
+    ) -> Result<Vec<OnAgenda>, StoreError> {
+        match &self.0.backend {
+            Backend::Memory(memory) => Ok(memory.agenda(status, after, limit)),
+            Backend::Sqlite(sqlite) => sqlite.readers.agenda(status, after, limit),
+            Backend::Postgres(postgres) => postgres.agenda(status, after, limit).await,
+        }
+    }
+
+    /// The first of those that wait for a lane, by version, then by arrival.
+    pub async fn first_waiting(&self, lane: &LaneName) -> Result<Option<IntentId>, StoreError> {
+        let now = self.now().await?;
+        match &self.0.backend {
+            Backend::Memory(memory) => Ok(memory.first_waiting(lane.as_str(), now)),
+            Backend::Sqlite(sqlite) => sqlite.readers.first_waiting(lane.as_str(), now),
+            Backend::Postgres(postgres) => postgres.first_waiting(lane.as_str(), now).await,
+        }
+    }
+
+    /// What would be sent for an intent, as far as it is kept.
+    pub async fn request(&self, id: IntentId) -> Result<Option<bytes::Bytes>, StoreError> {
+        match &self.0.backend {
+            Backend::Memory(memory) => Ok(memory.request(id)),
+            Backend::Sqlite(sqlite) => sqlite.readers.request(id),
+            Backend::Postgres(postgres) => postgres.request(id).await,
         }
     }
 

@@ -82,6 +82,10 @@ pages! {
     RequestNotKept "TS0094"
     CallbackRefused "TS0095"
     ExpectationFailed "TS0096"
+    NoSuchInbox "TS0110"
+    NotVerified "TS0111"
+    OutOfTime "TS0112"
+    EventUnnamed "TS0113"
 }
 
 /// Prints the page about a code, or the list of all codes.

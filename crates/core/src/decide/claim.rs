@@ -5,7 +5,7 @@ use crate::command::{Claim, Grant};
 use crate::lane::Waiting;
 use crate::permit::{Permit, PermitKind};
 use crate::policy::{OnMismatch, VersionMeans};
-use crate::record::{Approval, Attempt};
+use crate::record::{Approval, Attempt, Receipt};
 use crate::verdict::{Hold, Replay, Wait, WaitCause};
 
 /// The first claim of an intent: what is agreed now is frozen (S14).
@@ -15,7 +15,9 @@ pub(super) fn fresh(claim: &Claim, lane: Option<Lane>, command: &Command, moment
     record.place = claim.place.clone();
     record.step = claim.step.clone();
     let mut draft = Draft::new(record, lane, command, moment);
-    draft.notices.extend(claim.name.key.suspicion().map(Notice::SuspiciousKey));
+    // Whoever sends an event names it, and is known to name it the same again.
+    let suspicion = claim.name.key.suspicion().filter(|_| !claim.policy.unattended);
+    draft.notices.extend(suspicion.map(Notice::SuspiciousKey));
     match moment.recovering_since {
         // The ledger may have known this intent and lost it (S43): treat it like an attempt nobody heard of again.
         Some(since) if claim.policy.recovery != Recovery::Repeat => {
@@ -100,6 +102,7 @@ pub(super) fn known(mut draft: Draft<'_>, claim: &Claim) -> Transition {
         }
         Some(first) => *first != claim.fingerprint,
     };
+    let mismatch = mismatch && !only_noted(&mut draft, claim);
     let answers_all_the_same = draft.record.policy.on_mismatch == OnMismatch::Replay
         && matches!(draft.record.status, Status::Done | Status::Pending | Status::Review | Status::Held);
     if mismatch && !answers_all_the_same {
@@ -123,6 +126,21 @@ pub(super) fn known(mut draft: Draft<'_>, claim: &Claim) -> Transition {
         }
         _ => told_by_status(draft, claim),
     }
+}
+
+/// Where only the key decides, other input is journalled, once as long as it stays the same, and changes nothing (S38).
+fn only_noted(draft: &mut Draft<'_>, claim: &Claim) -> bool {
+    if draft.record.policy.on_mismatch != OnMismatch::Note {
+        return false;
+    }
+    let first_bytes = claim.fingerprint.digest()[..8].try_into().expect("a digest has 32 bytes");
+    let digest = u64::from_be_bytes(first_bytes);
+    let receipt = Receipt { id: draft.command.id, fence: draft.record.fence, digest };
+    if draft.record.last_evidence.is_none_or(|last| last.digest != digest) {
+        draft.record.last_evidence = Some(receipt);
+        draft.journal(Event::Differed, "the same key came with other input; the first stands");
+    }
+    true
 }
 
 /// Other input under the same key: refused while something was or may have been sent; a correction otherwise (S5).
@@ -198,12 +216,27 @@ fn told_by_status(mut draft: Draft<'_>, claim: &Claim) -> Transition {
             (None, Some(due_at)) if due_at > now => draft.wait(due_at, WaitCause::Pending),
             (None, _) => draft.wait(now, WaitCause::LookupDue),
         },
+        Status::Review if may_reopen(&draft.record, claim) => {
+            draft.rest_in(Status::Retryable);
+            draft.record.tries = 0;
+            draft.record.due_at = Some(now);
+            draft.journal(Event::Accepted, "it came again after it ran out of attempts");
+            draft.wait(now, WaitCause::Accepted)
+        }
         Status::Review => draft.tell(Verdict::Review),
         Status::Rejected => draft.refuse(Refusal::Rejected),
         Status::Superseded => draft.refuse(Refusal::Superseded),
         Status::Undone => draft.refuse(Refusal::Undone),
         Status::Done | Status::Failed => unreachable!("answered before"),
     }
+}
+
+/// Whether being accepted again reopens a review (S38): where repeating is harmless, doubt is no reason to wait for a person;
+/// that the attempts were used up was the only one. What a person parked or gave up is not in review any more.
+fn may_reopen(record: &Record, claim: &Claim) -> bool {
+    let is_accepted_again = matches!(claim.grant, Grant::Accept { .. });
+    let ran_out = record.tries >= record.policy.attempts_max;
+    is_accepted_again && ran_out && record.policy.unattended && record.policy.recovery == Recovery::Repeat
 }
 
 /// Nothing stands in the way of acting but approval, the lane, and what the claim wants.

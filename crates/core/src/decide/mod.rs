@@ -23,7 +23,7 @@ use crate::journal::{Entry, Event};
 use crate::lane::Lane;
 use crate::moment::{Moment, Timestamp};
 use crate::name::Actor;
-use crate::policy::Recovery;
+use crate::policy::{OnReview, Recovery};
 use crate::record::{Record, Status};
 use crate::transition::{After, Alert, Notice, Transition};
 use crate::verdict::{Noted, Refusal, Verdict};
@@ -164,6 +164,19 @@ impl<'a> Draft<'a> {
         self.record.ask_until = None;
         self.record.asks = 0;
         self.record.waits_until = None;
+    }
+
+    /// What no caller comes back for keeps its place among those that wait for its lane: in an order, the next ones must not
+    /// pass because it failed once. Out of attempts it waits for a person, like a review (S15).
+    fn keep_place(&mut self) {
+        let record = &mut self.record;
+        let waits_for_time = record.due_at.is_some();
+        if record.policy.unattended
+            && record.place.is_some()
+            && (waits_for_time || record.policy.on_review == OnReview::Block)
+        {
+            record.waits_until = Some(Timestamp::NEVER);
+        }
     }
 
     fn clear_doubt_facts(&mut self) {

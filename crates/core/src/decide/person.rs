@@ -34,6 +34,17 @@ pub(super) fn approve(mut draft: Draft<'_>, approve: &Approve) -> Transition {
 
 pub(super) fn reject(mut draft: Draft<'_>, reject: &Reject) -> Transition {
     draft.lapse();
+    let digest = digest_of(&["reject", &reject.generation.to_string()]);
+    if let Some(verdict) = repeated(&draft, digest) {
+        return draft.tell(verdict);
+    }
+    let is_undecided = draft.record.approval.as_ref().is_none_or(|approval| approval.decision.is_none());
+    if is_undecided
+        && draft.record.generation == reject.generation
+        && matches!(draft.record.status, Status::Ready | Status::Retryable)
+    {
+        return park(draft, reject, digest);
+    }
     if let Some(verdict) = decided(&draft, reject.generation, false) {
         return draft.tell(verdict);
     }
@@ -43,6 +54,21 @@ pub(super) fn reject(mut draft: Draft<'_>, reject: &Reject) -> Transition {
     }
     draft.settle_as(Status::Rejected);
     draft.journal(Event::Rejected, &reject.reason);
+    draft.noted(true)
+}
+
+/// Nobody was asked, and somebody says no all the same: what was accepted and is not under way is left (S38). In doubt the
+/// doubt stays, as with what is given up.
+fn park(mut draft: Draft<'_>, reject: &Reject, digest: u64) -> Transition {
+    if draft.record.doubt {
+        draft.record.quiet_at = draft.in_flight_until();
+        draft.settle_as(Status::Failed);
+        draft.journal(Event::GivenUp, &reject.reason);
+    } else {
+        draft.settle_as(Status::Rejected);
+        draft.journal(Event::Rejected, &reject.reason);
+    }
+    remember(&mut draft, digest);
     draft.noted(true)
 }
 
@@ -93,6 +119,7 @@ pub(super) fn resolve(mut draft: Draft<'_>, resolve: &Resolve) -> Transition {
             draft.record.doubt = false;
             draft.record.tries = 0;
             draft.clear_doubt_facts();
+            draft.keep_place();
             draft.journal(Event::DidNotHappen, &resolve.reason);
         }
         Resolution::GiveUp => {

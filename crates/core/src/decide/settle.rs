@@ -102,6 +102,7 @@ fn acted(draft: &mut Draft<'_>, attempt: &Attempt, outcome: &Outcome) {
                 } else if !passed_on {
                     draft.record.due_at = Some(draft.now() + draft.backoff(*retry_after));
                 }
+                draft.keep_place();
             }
             draft.journal(Event::NotSent, reason);
         }

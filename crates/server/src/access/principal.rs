@@ -82,7 +82,7 @@ struct Reach {
 }
 
 impl Principal {
-    pub(super) fn anybody(actor: Actor) -> Self {
+    pub(crate) fn anybody(actor: Actor) -> Self {
         Self { actor, reach: None }
     }
 

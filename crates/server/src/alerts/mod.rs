@@ -171,8 +171,9 @@ impl Alerts {
         let destinations = self.shared.destinations();
         // An owner nobody can reach, or who may not decide, is no reason to tell nobody.
         let can_decide = |about: &config::Person| about.rights.contains(&right) && !about.alert.0.is_empty();
-        let owner =
-            destinations.owner(name).filter(|owner| configuration.people.get(*owner).is_some_and(can_decide));
+        let inboxes = self.shared.inboxes();
+        let owner = destinations.owner(name).or_else(|| inboxes.owner(name));
+        let owner = owner.filter(|owner| configuration.people.get(*owner).is_some_and(can_decide));
         let mut all_told = true;
         for (person, about) in &configuration.people {
             // What has an owner is the owner's business; everything else is everybody's who may decide it.

@@ -4,6 +4,7 @@
 mod claims;
 mod deciding;
 mod events;
+mod inboxes;
 mod looking;
 mod openapi;
 mod parse;
@@ -49,6 +50,13 @@ pub(crate) enum Operation {
     Forget,
     Stats,
     Events,
+    Inboxes,
+    InboxEvent,
+    Replay,
+    Park,
+    ForgetEvent,
+    PauseInbox,
+    ResumeInbox,
 }
 
 impl Operation {
@@ -91,12 +99,19 @@ routes! {
     GET "/v1/approvals" Approvals None, "Lists what waits for a person's yes."
     GET "/v1/review" Review None, "Lists what may or may not have happened and waits for a person's finding."
     POST "/v1/approve" Approve Some(Right::Approve), "Says yes to an intent that is held."
-    POST "/v1/reject" Reject Some(Right::Approve), "Says no to an intent that is held."
+    POST "/v1/reject" Reject Some(Right::Approve), "Says no to an intent that is held, or accepted and not under way."
     POST "/v1/resolve" Resolve Some(Right::Review), "Says what happened to an intent in review."
     POST "/v1/reset" Reset Some(Right::Admin), "Starts a settled intent afresh: the next claim acts again."
     POST "/v1/forget" Forget Some(Right::Admin), "Drops key, answers and request of a settled intent; it still does not happen again."
     GET "/v1/stats" Stats None, "Figures, each with its definition."
     GET "/v1/events" Events None, "What becomes of intents, as server-sent events."
+    GET "/v1/inboxes" Inboxes None, "Lists inboxes, and what became of their events as far as this process saw."
+    GET "/v1/inbox/event" InboxEvent None, "Shows an event: headers, body, how its sender was known, deliveries."
+    POST "/v1/inbox/replay" Replay Some(Right::Review), "Has an event handed over again."
+    POST "/v1/inbox/park" Park Some(Right::Review), "Sets an event aside: it is not handed over until it is replayed."
+    POST "/v1/inbox/forget" ForgetEvent Some(Right::Admin), "Drops everything of an event that could identify anybody; its redelivery is still known."
+    POST "/v1/inbox/pause" PauseInbox Some(Right::Admin), "Pauses an inbox: it takes events and hands none over."
+    POST "/v1/inbox/resume" ResumeInbox Some(Right::Admin), "Lets an inbox go on."
 }
 
 /// The route for a request, or why there is none.
@@ -151,6 +166,13 @@ pub(crate) async fn answer(shared: &Arc<Shared>, route: &Route, call: Call<'_>) 
         Operation::Forget => Box::pin(deciding::forget(shared, &call)).await,
         Operation::Stats => Box::pin(looking::stats(shared, &call)).await,
         Operation::Events => events::listen(shared, &call),
+        Operation::Inboxes => inboxes::list(shared, &call),
+        Operation::InboxEvent => Box::pin(inboxes::event(shared, &call)).await,
+        Operation::Replay => Box::pin(inboxes::replay(shared, &call)).await,
+        Operation::Park => Box::pin(inboxes::park(shared, &call)).await,
+        Operation::ForgetEvent => Box::pin(inboxes::forget(shared, &call)).await,
+        Operation::PauseInbox => Box::pin(inboxes::pause(shared, &call)).await,
+        Operation::ResumeInbox => Box::pin(inboxes::resume(shared, &call)).await,
     }
 }
 

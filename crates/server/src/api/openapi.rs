@@ -89,6 +89,10 @@ fn body(operation: Operation, generator: &mut SchemaGenerator) -> Option<Value> 
         Operation::Approve | Operation::Reject => schema::<wire::DecisionRequest>(generator),
         Operation::Reset | Operation::Forget => schema::<wire::ReasonedRequest>(generator),
         Operation::Resolve => schema::<wire::ResolveRequest>(generator),
+        Operation::Replay | Operation::Park | Operation::ForgetEvent => {
+            schema::<wire::EventRequest>(generator)
+        }
+        Operation::PauseInbox | Operation::ResumeInbox => schema::<wire::InboxRequest>(generator),
         _ => return None,
     })
 }
@@ -130,6 +134,14 @@ fn responses(route: &Route, generator: &mut SchemaGenerator) -> Value {
         Operation::Stats => good("200", "The figures.", json, json!({ "type": "object" })),
         Operation::Events => {
             good("200", "A stream of events.", "text/event-stream", json!({ "type": "string" }))
+        }
+        Operation::Inboxes => good("200", "The inboxes.", json, schema::<wire::InboxesView>(generator)),
+        Operation::InboxEvent => good("200", "The event.", json, schema::<wire::EventView<'_>>(generator)),
+        Operation::Replay | Operation::Park | Operation::ForgetEvent => {
+            good("200", "Where the event stands now.", json, json!({ "type": "object" }));
+        }
+        Operation::PauseInbox | Operation::ResumeInbox => {
+            good("200", "Whether it is paused, and why.", json, json!({ "type": "object" }));
         }
     }
     responses
@@ -194,6 +206,10 @@ fn parameters(operation: Operation) -> Vec<Value> {
             parameter("until", "Up to the hour of that time, which counts in full.", false, time()),
         ],
         Operation::Events => vec![scope()],
+        Operation::InboxEvent => vec![
+            parameter("inbox", "The inbox.", true, limited("^[A-Za-z0-9][A-Za-z0-9._-]*$")),
+            parameter("id", "The event's id.", true, name()),
+        ],
         _ => Vec::new(),
     }
 }

@@ -6,6 +6,7 @@ use super::{Alert, Configuration};
 use crate::access::{Right, Tokens};
 use crate::gateway::Destinations;
 use crate::http::Tls;
+use crate::inbox::Inboxes;
 
 /// Longest name of a person, and shortest secret for links.
 const NAME_BYTES_MAX: usize = 100;
@@ -51,6 +52,7 @@ pub async fn check(configuration: &Configuration, ledger: Option<&Ledger>) -> Ve
             .for_each(|(name, value)| secret(&format!("traces.headers.{name}"), value, &mut found));
     }
     destinations(configuration, &mut found);
+    inboxes(configuration, &mut found);
     reach(configuration, ledger, &mut found).await;
     found.0
 }
@@ -212,6 +214,29 @@ fn destinations(configuration: &Configuration, found: &mut Found) {
                 secret(&format!("destinations.{name}.auth.{field}"), value, found);
             }
         }
+    }
+}
+
+/// The pre-launch checklist for inboxes.
+fn inboxes(configuration: &Configuration, found: &mut Found) {
+    for (name, inbox) in &configuration.inboxes {
+        let secrets = inbox.secrets.iter().map(|value| ("secrets", value));
+        for (field, value) in
+            secrets.chain(inbox.signing_secret.iter().map(|value| ("signing_secret", value)))
+        {
+            if value.is_written_out() {
+                let words = "the secret stands in the file itself; use ${ENV} or file:PATH";
+                found.warning(&format!("inboxes.{name}.{field}"), words);
+            }
+        }
+    }
+    match Inboxes::read(configuration) {
+        Ok(read) => {
+            for (about, is_error, words) in read.advice(configuration) {
+                found.0.push(Advice { is_error, about, words });
+            }
+        }
+        Err(wrong) => wrong.into_iter().for_each(|wrong| found.error(&wrong.about, wrong.words)),
     }
 }
 

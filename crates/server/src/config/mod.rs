@@ -3,6 +3,7 @@
 
 mod check;
 pub mod destinations;
+pub mod inboxes;
 mod listen;
 mod load;
 mod people;
@@ -44,6 +45,8 @@ pub struct Configuration {
     pub smtp: Option<Smtp>,
     /// Systems that effects go to: `/to/NAME/...`.
     pub destinations: BTreeMap<String, destinations::Destination>,
+    /// Where events arrive: `/in/NAME`.
+    pub inboxes: BTreeMap<String, inboxes::Inbox>,
     /// What addresses begin with that answers may be posted to, where callers name one in `Twicesafe-Callback`.
     pub callbacks: Vec<String>,
     /// Where traces go.

@@ -240,6 +240,7 @@ impl Errand {
             let sight = Sight {
                 request: Some(&self.view),
                 answer: None,
+                event: None,
                 key: Some(attempt.name().key.as_str()),
                 destination_key: Some(destination_key),
             };

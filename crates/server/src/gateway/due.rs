@@ -63,7 +63,9 @@ impl Due {
                 loop {
                     match changes.recv().await {
                         // Somebody said yes: the one who asked may be waiting.
-                        Ok(stored) if stored.record.status == Status::Ready => return,
+                        Ok(stored) if stored.record.status == Status::Ready && self.is_ours(&stored) => {
+                            return;
+                        }
                         Ok(_) | Err(RecvError::Lagged(_)) => {}
                         Err(RecvError::Closed) => std::future::pending().await,
                     }
@@ -85,12 +87,19 @@ impl Due {
         for status in [Status::Ready, Status::Retryable, Status::Pending] {
             let mut after = self.cursor(status);
             for _ in 0..LOOKED_AT_MAX / PAGE {
-                let due = shared.ledger.store().due(status, after, PAGE).await?;
-                for (_, id) in &due {
-                    self.consider(*id).await?;
+                let store = shared.ledger.store();
+                let (now, page) = (store.now().await?, store.agenda(status, after, PAGE).await?);
+                // Most of what is there may be events of inboxes: those cost no more than a look at their scope.
+                let destinations = shared.destinations();
+                for line in &page {
+                    let is_ours =
+                        line.scope.as_deref().is_some_and(|scope| destinations.of_scope(scope).is_some());
+                    if is_ours && line.due_at.is_some_and(|due_at| due_at <= now) {
+                        self.consider(line.at.1).await?;
+                    }
                 }
                 // At the end it begins anew.
-                after = due.last().copied().filter(|_| due.len() == PAGE);
+                after = page.last().map(|line| line.at).filter(|_| page.len() == PAGE);
                 if after.is_none() {
                     break;
                 }
@@ -98,6 +107,11 @@ impl Due {
             self.cursors.lock().unwrap_or_else(PoisonError::into_inner).insert(status.as_str(), after);
         }
         Ok(())
+    }
+
+    fn is_ours(&self, stored: &Stored) -> bool {
+        let name = stored.record.name.as_ref();
+        name.is_some_and(|name| self.shared.destinations().of_scope(name.scope.as_str()).is_some())
     }
 
     fn cursor(&self, status: Status) -> Option<(Timestamp, IntentId)> {

@@ -35,6 +35,8 @@ const FUNCTIONS: [&str; 14] = [
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Sight<'a> {
     pub(crate) request: Option<&'a Value>,
+    /// What arrived at an inbox.
+    pub(crate) event: Option<&'a Value>,
     pub(crate) answer: Option<&'a Value>,
     /// The intent's key.
     pub(crate) key: Option<&'a str>,
@@ -44,6 +46,7 @@ pub(crate) struct Sight<'a> {
 
 /// The names an expression may use, by where it stands.
 pub(crate) const OF_REQUEST: &[&str] = &["request"];
+pub(crate) const OF_EVENT: &[&str] = &["event"];
 pub(crate) const OF_ANSWER: &[&str] = &["request", "answer"];
 pub(crate) const OF_LOOKUP: &[&str] = &["request", "key", "destination_key"];
 pub(crate) const OF_LOOKUP_ANSWER: &[&str] = &["request", "answer", "key", "destination_key"];
@@ -109,7 +112,8 @@ impl Expression {
                 for (name, value) in texts {
                     context.add_variable_from_value(name, value.unwrap_or_default().to_owned());
                 }
-                for (name, value) in [("request", sight.request), ("answer", sight.answer)] {
+                let values = [("request", sight.request), ("answer", sight.answer), ("event", sight.event)];
+                for (name, value) in values {
                     context.add_variable_from_value(name, value.map_or(cel::Value::Null, to_cel));
                 }
                 let value = program.execute(&context).map_err(|error| wrong(error.to_string()))?;
@@ -194,6 +198,7 @@ fn followed(root: &str, steps: &[Step], sight: &Sight<'_>) -> Result<Value, Stri
     let mut here = match root {
         "request" => sight.request.ok_or_else(absent)?,
         "answer" => sight.answer.ok_or_else(absent)?,
+        "event" => sight.event.ok_or_else(absent)?,
         "key" => return text(sight.key),
         _ => return text(sight.destination_key),
     };
@@ -202,7 +207,7 @@ fn followed(root: &str, steps: &[Step], sight: &Sight<'_>) -> Result<Value, Stri
             Step::Field(name) => (here.get(name), format!("`{name}`")),
             Step::Item(number) => (here.get(number), format!("item {number}")),
         };
-        here = next.ok_or_else(|| format!("the request or answer has no {what}"))?;
+        here = next.ok_or_else(|| format!("the {root} has no {what}"))?;
     }
     Ok(here.clone())
 }

@@ -297,7 +297,7 @@ impl Wish<'_> {
 }
 
 /// Numbers of versions, and times as versions: later is higher.
-fn version_of(text: &str) -> Option<i64> {
+pub(crate) fn version_of(text: &str) -> Option<i64> {
     text.parse().ok().or_else(|| text.parse::<jiff::Timestamp>().ok().map(jiff::Timestamp::as_microsecond))
 }
 

@@ -33,6 +33,7 @@ impl Errand {
     pub(super) async fn ask(&self, asking: &Asking, key: &str, destination_key: &str) -> Finding {
         let silent = |why: String| Finding::Silent { reason: why.into() };
         let sight = Sight {
+            event: None,
             request: Some(&self.view),
             answer: None,
             key: Some(key),

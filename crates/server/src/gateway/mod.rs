@@ -2,15 +2,15 @@
 //! sent once, answered from the ledger when it is repeated, and looked up or parked when nobody knows. Reads pass.
 
 mod act;
-mod answer;
+pub(crate) mod answer;
 mod auth;
 mod callback;
 mod caps;
 mod checklist;
 mod due;
-mod expression;
+pub(crate) mod expression;
 mod fingerprint;
-mod gate;
+pub(crate) mod gate;
 mod guarded;
 mod lookup;
 mod observe;
@@ -20,11 +20,11 @@ mod pattern;
 mod pause;
 pub(crate) mod pins;
 mod place;
-mod plan;
+pub(crate) mod plan;
 mod reads;
 mod report;
 mod route;
-mod sending;
+pub(crate) mod sending;
 mod spec;
 mod template;
 mod told;
@@ -49,11 +49,13 @@ use sending::Sending;
 pub(crate) use callback::keep_promises;
 pub(crate) use caps::Counts;
 pub(crate) use due::Due;
+pub(crate) use guarded::version_of;
 pub use pause::{Pausable, pause, paused, resume};
 pub(crate) use pause::{Pauses, keep_pauses};
 pub use pins::is_pin;
 pub use report::{Observed, observed};
 pub use spec::{Spec, specs};
+pub(crate) use told::of_answer as answer_kept;
 
 /// What the address of everything that goes to a destination begins with.
 pub(crate) const PREFIX: &str = "/to/";
@@ -201,6 +203,15 @@ async fn found(shared: &Arc<Shared>, request: &mut Request) -> Result<Response, 
         ));
     }
     let principal = shared.access.principal_by_own_header(request).await?;
+    carried(shared, principal, request).await
+}
+
+/// The same for somebody who is known: what an inbox hands over to a destination.
+pub(crate) async fn carried(
+    shared: &Arc<Shared>,
+    principal: Principal,
+    request: &mut Request,
+) -> Result<Response, Problem> {
     principal.demand(Right::Act)?;
     let rest = request.path().strip_prefix(PREFIX).unwrap_or_default();
     let (name, path) = match rest.split_once('/') {

@@ -34,6 +34,17 @@ impl Pauses {
         !paused.is_empty() && paused.contains_key(&destination(name))
     }
 
+    pub(crate) fn has_inbox(&self, name: &str) -> bool {
+        let paused = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        !paused.is_empty() && paused.contains_key(&format!("inbox:{name}"))
+    }
+
+    /// Why something is paused, if it is.
+    pub(crate) fn why(&self, what: Pausable, name: &str) -> Option<String> {
+        let paused = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        paused.get(&format!("{}:{name}", what.as_str())).cloned()
+    }
+
     /// Refuses what is paused: nothing is stored, nothing is sent.
     pub(crate) fn check(&self, name: &str, token: Option<&str>) -> Result<(), Problem> {
         let paused = self.0.read().unwrap_or_else(PoisonError::into_inner);
@@ -59,7 +70,7 @@ impl Pauses {
 pub(crate) async fn keep_pauses(shared: Arc<Shared>) {
     loop {
         tokio::time::sleep(REFRESH_EVERY).await;
-        if shared.destinations().is_empty() {
+        if shared.destinations().is_empty() && shared.inboxes().is_empty() {
             continue;
         }
         if let Err(error) = shared.pauses.refresh(&shared.ledger).await {
@@ -75,6 +86,8 @@ pub enum Pausable {
     Destination,
     /// A token, by its id.
     Token,
+    /// An inbox, by its name. It goes on taking events, and hands none over.
+    Inbox,
 }
 
 impl Pausable {
@@ -83,6 +96,7 @@ impl Pausable {
         match self {
             Self::Destination => "destination",
             Self::Token => "token",
+            Self::Inbox => "inbox",
         }
     }
 }

@@ -16,6 +16,9 @@ use crate::catalog;
 use crate::config::Span;
 use crate::config::destinations::{self as written, Kind, RecoveryRules, Rules};
 
+/// Where a destination's name would stand in a scope, events have this.
+const RESERVED: &str = "in";
+
 /// A destination, ready to be used.
 pub(crate) struct Destination {
     pub(crate) name: String,
@@ -44,6 +47,10 @@ pub(crate) struct Notes {
 }
 
 impl Notes {
+    pub(crate) fn about(about: String) -> Self {
+        Self { about, wrong: Vec::new() }
+    }
+
     pub(crate) fn take<T>(&mut self, field: &str, result: Result<T, String>) -> Option<T> {
         match result {
             Ok(value) => Some(value),
@@ -58,7 +65,7 @@ impl Notes {
 impl Destination {
     /// Reads what an operator wrote.
     pub(crate) fn read(name: &str, written: &written::Destination) -> Result<Self, Vec<Wrong>> {
-        let mut notes = Notes { about: format!("destinations.{name}"), wrong: Vec::new() };
+        let mut notes = Notes::about(format!("destinations.{name}"));
         notes.take("", check_name(name));
         let known = match &written.r#use {
             Some(entry) => notes.take("use", catalog::entry(entry)).map(|entry| &entry.destination),
@@ -143,14 +150,17 @@ impl Destination {
     }
 }
 
-fn check_name(name: &str) -> Result<(), String> {
+pub(crate) fn check_name(name: &str) -> Result<(), String> {
+    if name == RESERVED {
+        return Err("`in` is where events arrive; call it otherwise".to_owned());
+    }
     let is_fit = !name.is_empty()
         && name.len() <= 60
         && name.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
         && name.starts_with(|c: char| c.is_ascii_alphanumeric());
     match is_fit {
         true => Ok(()),
-        false => Err("names of destinations are at most 60 letters, digits and . _ -, and begin with one of the first two".to_owned()),
+        false => Err("names of destinations and inboxes are at most 60 letters, digits and . _ -, and begin with one of the first two".to_owned()),
     }
 }
 

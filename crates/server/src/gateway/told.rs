@@ -95,7 +95,7 @@ fn of_given(given: &Given, stored: Option<&Stored>) -> Response {
     response
 }
 
-fn of_answer(answer: &Answer) -> Response {
+pub(crate) fn of_answer(answer: &Answer) -> Response {
     let whole = Whole::from_kept(answer);
     let KeptBody::NotKept { bytes, .. } = whole.body else { return of_whole(whole) };
     // The first status, because it happened; but nobody may take this for the first body (S20).

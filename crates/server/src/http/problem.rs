@@ -129,13 +129,17 @@ pub(crate) fn status_of(code: Code) -> StatusCode {
         | Code::Moved
         | Code::TooEarly
         | Code::WrongStatus => StatusCode::CONFLICT,
-        Code::NoSuchIntent | Code::NoSuchPage | Code::TokenUnknown | Code::NoSuchDestination => {
-            StatusCode::NOT_FOUND
-        }
+        Code::NoSuchIntent
+        | Code::NoSuchPage
+        | Code::TokenUnknown
+        | Code::NoSuchDestination
+        | Code::NoSuchInbox => StatusCode::NOT_FOUND,
         Code::DestinationAway => StatusCode::BAD_GATEWAY,
         Code::ExpectationFailed => StatusCode::UNPROCESSABLE_ENTITY,
         Code::InputTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-        Code::TokenMissing | Code::TokenRefused => StatusCode::UNAUTHORIZED,
+        Code::TokenMissing | Code::TokenRefused | Code::NotVerified | Code::OutOfTime => {
+            StatusCode::UNAUTHORIZED
+        }
         Code::TooSlow => StatusCode::REQUEST_TIMEOUT,
         Code::LedgerAway
         | Code::LedgerNotOurs

@@ -72,6 +72,19 @@ impl Request {
         }
     }
 
+    /// A request of the server's own, that goes the way of all others, and what ends it: dropped, nobody waits any more.
+    pub(crate) fn made(
+        method: Method,
+        uri: Uri,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> (tokio::sync::watch::Sender<bool>, Self) {
+        let (open, drain) = Drain::new();
+        let peer = SocketAddr::from(([127, 0, 0, 1], 0));
+        let (incoming, room, taken) = (None, Room(Arc::new(Semaphore::new(0))), None);
+        (open, Self { method, uri, headers, body, peer, drain, incoming, room, taken })
+    }
+
     /// Reads the body, whole.
     pub(crate) async fn read_body(&mut self, bytes_max: usize) -> Result<(), Problem> {
         let Some(body) = self.incoming.take() else { return Ok(()) };

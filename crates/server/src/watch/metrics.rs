@@ -25,6 +25,16 @@ pub(crate) struct Metrics {
     destinations: Mutex<BTreeMap<(String, &'static str), u64>>,
     /// What was not spent twice, by model and what it is.
     saved: Mutex<BTreeMap<String, BTreeMap<&'static str, u64>>>,
+    /// What became of events, by inbox. As many as an operator named.
+    inboxes: Mutex<BTreeMap<String, InboxCounts>>,
+}
+
+/// What became of the events of one inbox, in this process.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct InboxCounts {
+    pub(crate) counts: BTreeMap<&'static str, u64>,
+    /// How long the last event that was taken up had waited for it.
+    pub(crate) lag: Duration,
 }
 
 #[derive(Default)]
@@ -42,6 +52,7 @@ impl Metrics {
             verdicts: Default::default(),
             destinations: Mutex::default(),
             saved: Mutex::default(),
+            inboxes: Mutex::default(),
         }
     }
 
@@ -61,6 +72,34 @@ impl Metrics {
     pub(crate) fn saved(&self, what: &'static str, model: &str, n: u64) {
         let mut saved = self.saved.lock().unwrap_or_else(PoisonError::into_inner);
         *saved.entry(model.to_owned()).or_default().entry(what).or_default() += n;
+    }
+
+    /// Counts events of an inbox.
+    pub(crate) fn inbox(&self, name: &str, what: &'static str, count: u64) {
+        if count > 0 {
+            self.of_inbox(name, |of_inbox| *of_inbox.counts.entry(what).or_default() += count);
+        }
+    }
+
+    pub(crate) fn inbox_lag(&self, name: &str, lag: Duration) {
+        self.of_inbox(name, |of_inbox| of_inbox.lag = lag);
+    }
+
+    /// Nothing is under way, and nothing that is due was found.
+    pub(crate) fn inbox_at_rest(&self, name: &str) {
+        self.of_inbox(name, |of_inbox| of_inbox.lag = Duration::ZERO);
+    }
+
+    pub(crate) fn inbox_counts(&self, name: &str) -> InboxCounts {
+        self.inboxes.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned().unwrap_or_default()
+    }
+
+    fn of_inbox(&self, name: &str, change: impl FnOnce(&mut InboxCounts)) {
+        let mut inboxes = self.inboxes.lock().unwrap_or_else(PoisonError::into_inner);
+        match inboxes.get_mut(name) {
+            Some(of_inbox) => change(of_inbox),
+            None => change(inboxes.entry(name.to_owned()).or_default()),
+        }
     }
 
     pub(crate) fn verdict(&self, verdict: &Verdict) {
@@ -134,6 +173,31 @@ impl Metrics {
                     let _ = writeln!(text, "{name}{{model=\"{model}\"}} {count}");
                 }
             }
+        }
+        head(
+            &mut text,
+            "twicesafe_inbox_events_total",
+            "counter",
+            "Events by inbox: arrived (and verified), duplicate, unverified, refused, delivered, failed attempts, superseded.",
+        );
+        let inboxes = self.inboxes.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for (name, of_inbox) in &inboxes {
+            for (what, count) in &of_inbox.counts {
+                let _ = writeln!(
+                    text,
+                    "twicesafe_inbox_events_total{{inbox=\"{name}\",result=\"{what}\"}} {count}"
+                );
+            }
+        }
+        head(
+            &mut text,
+            "twicesafe_inbox_lag_seconds",
+            "gauge",
+            "How long the last event that was taken up had waited since it was due; 0 when none waits.",
+        );
+        for (name, of_inbox) in &inboxes {
+            let seconds = of_inbox.lag.as_secs_f64();
+            let _ = writeln!(text, "twicesafe_inbox_lag_seconds{{inbox=\"{name}\"}} {seconds}");
         }
         head(
             &mut text,

@@ -1,7 +1,7 @@
 //! The gateway, from both sides: what callers are told, and what the destination counted.
 
 mod approvals;
-mod destination;
+pub(crate) mod destination;
 mod http2;
 mod keys;
 mod observing;

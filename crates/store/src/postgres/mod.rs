@@ -32,7 +32,7 @@ use crate::clock::Reading;
 use crate::codec::Policies;
 use crate::error::StoreError;
 use crate::plan::{Applied, JournalRow, Order, Stored, Target};
-use crate::query::{Cursor, EarlierAnswer, Path};
+use crate::query::{Cursor, EarlierAnswer, OnAgenda, Path};
 use crate::tally::Tally;
 use crate::{Dice, NameHash, NameHasher, QUEUE_MAX};
 use connect::{Failure, Link};
@@ -204,6 +204,23 @@ impl Postgres {
 
     pub(crate) async fn earlier(&self, id: IntentId) -> Result<Vec<EarlierAnswer>, StoreError> {
         self.readers.earlier(id).await
+    }
+
+    pub(crate) async fn agenda(
+        &self,
+        status: Status,
+        after: Option<(Timestamp, IntentId)>,
+        limit: usize,
+    ) -> Result<Vec<OnAgenda>, StoreError> {
+        self.readers.agenda(status, after, limit).await
+    }
+
+    pub(crate) async fn first_waiting(
+        &self,
+        lane: &str,
+        now: Timestamp,
+    ) -> Result<Option<IntentId>, StoreError> {
+        self.readers.first_waiting(lane, now).await
     }
 
     pub(crate) async fn request(&self, id: IntentId) -> Result<Option<Bytes>, StoreError> {

@@ -18,7 +18,7 @@ use crate::NameHash;
 use crate::codec;
 use crate::error::StoreError;
 use crate::plan::{JournalRow, Stored};
-use crate::query::{Cursor, EarlierAnswer, Path};
+use crate::query::{Cursor, EarlierAnswer, OnAgenda, Path};
 
 /// Connections for reading.
 const READERS: usize = 2;
@@ -187,6 +187,42 @@ impl Readers {
         rows.iter()
             .map(|row| Ok((Timestamp::from_millis(get(row, 0)?), IntentId::new(get(row, 1)?))))
             .collect()
+    }
+
+    pub(super) async fn agenda(
+        &self,
+        status: Status,
+        after: Option<(Timestamp, IntentId)>,
+        limit: usize,
+    ) -> Result<Vec<OnAgenda>, StoreError> {
+        let sql = "SELECT g.wake_at, g.intent, g.due_at, i.scope
+                   FROM (SELECT * FROM @agenda WHERE status = $1 AND (wake_at, intent) > ($2, $3)
+                         ORDER BY wake_at, intent LIMIT $4) g
+                   JOIN @intent i ON i.id = g.intent ORDER BY g.wake_at, g.intent";
+        let (at, id) = after.map_or((i64::MIN, i64::MIN), |(at, id)| (at.as_millis(), id.number()));
+        let (limit, status) = (limit as i64, status.as_str());
+        let values: [(&(dyn ToSql + Sync), Type); 4] =
+            [(&status, Type::TEXT), (&at, Type::INT8), (&id, Type::INT8), (&limit, Type::INT8)];
+        let rows = self.rows(sql, &values).await?;
+        let line = |row: &Row| {
+            Ok(OnAgenda {
+                at: (Timestamp::from_millis(get(row, 0)?), IntentId::new(get(row, 1)?)),
+                due_at: get::<Option<i64>>(row, 2)?.map(Timestamp::from_millis),
+                scope: get(row, 3)?,
+            })
+        };
+        rows.iter().map(line).collect()
+    }
+
+    pub(super) async fn first_waiting(
+        &self,
+        lane: &str,
+        now: Timestamp,
+    ) -> Result<Option<IntentId>, StoreError> {
+        let sql =
+            "SELECT intent FROM @lane_waiting WHERE lane = $1 AND until > $2 ORDER BY rank, intent LIMIT 1";
+        let rows = self.rows(sql, &[(&lane, Type::TEXT), (&now.as_millis(), Type::INT8)]).await?;
+        rows.first().map(|row| get(row, 0).map(IntentId::new)).transpose()
     }
 
     pub(super) async fn kept_too_long(

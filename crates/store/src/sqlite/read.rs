@@ -18,7 +18,7 @@ use crate::NameHash;
 use crate::codec::{self, Policies};
 use crate::error::StoreError;
 use crate::plan::{JournalRow, Stored, version_of};
-use crate::query::{Cursor, EarlierAnswer, Path};
+use crate::query::{Cursor, EarlierAnswer, OnAgenda, Path};
 
 /// Connections for reading. A read takes microseconds, so it runs where it is asked for instead of on a thread of its
 /// own; a few connections keep readers from waiting for each other.
@@ -188,6 +188,37 @@ impl Readers {
         )?;
         let values = (status.as_str(), now.as_millis(), at, id, limit as i64);
         all(statement, values, |row| Ok((Timestamp::from_millis(get(row, 0)?), IntentId::new(get(row, 1)?))))
+    }
+
+    pub(crate) fn agenda(
+        &self,
+        status: Status,
+        after: Option<(Timestamp, IntentId)>,
+        limit: usize,
+    ) -> Result<Vec<OnAgenda>, StoreError> {
+        let (at, id) = after.map_or((i64::MIN, i64::MIN), |(at, id)| (at.as_millis(), id.number()));
+        let connection = self.connection()?;
+        let statement = prepared(
+            &connection,
+            "SELECT g.wake_at, g.intent, g.due_at, i.scope FROM agenda g JOIN intent i ON i.id = g.intent \
+             WHERE g.status = ?1 AND (g.wake_at, g.intent) > (?2, ?3) ORDER BY g.wake_at, g.intent LIMIT ?4",
+        )?;
+        all(statement, (status.as_str(), at, id, limit as i64), |row| {
+            Ok(OnAgenda {
+                at: (Timestamp::from_millis(get(row, 0)?), IntentId::new(get(row, 1)?)),
+                due_at: get::<Option<i64>>(row, 2)?.map(Timestamp::from_millis),
+                scope: text(row, 3)?.map(str::to_owned),
+            })
+        })
+    }
+
+    pub(crate) fn first_waiting(&self, lane: &str, now: Timestamp) -> Result<Option<IntentId>, StoreError> {
+        let connection = self.connection()?;
+        let first = prepared(
+            &connection,
+            "SELECT intent FROM lane_waiting WHERE lane = ?1 AND until > ?2 ORDER BY rank, intent LIMIT 1",
+        )?;
+        one(first, (lane, now.as_millis()), |row| get(row, 0).map(IntentId::new))
     }
 
     pub(crate) fn kept_too_long(&self, now: Timestamp, limit: usize) -> Result<Vec<IntentId>, StoreError> {

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use twicesafe_core::{
-    Action, Answer, Forget, IntentId, OnReview, Outcome, Policy, Recovery, Refusal, Resolution, Resolve,
-    Status, Verdict, VersionMeans, WaitCause,
+    Action, Answer, Backoff, Forget, IntentId, LaneName, OnMismatch, OnReview, Outcome, Policy, Recovery,
+    Refusal, Resolution, Resolve, Status, Verdict, VersionMeans, WaitCause,
 };
 use twicesafe_store::{Applied, Order};
 
@@ -181,4 +181,63 @@ pub async fn s15_many_callers_of_one_lane_take_turns(world: &World) {
     let turns = futures_util::future::join_all(turns);
     let ended = tokio::time::timeout(Duration::from_secs(30), turns).await.expect("everybody gets a turn");
     ended.into_iter().for_each(Result::unwrap);
+}
+
+pub async fn s15_what_was_accepted_waits_in_order_and_keeps_its_place(world: &World) {
+    let policy = Policy {
+        unattended: true,
+        on_mismatch: OnMismatch::Note,
+        backoff: Backoff { base: Duration::ZERO, cap: Duration::ZERO },
+        ..world.policy(Recovery::Repeat)
+    };
+    let arrive = async |key: &str, version| {
+        world.tell(claim(key, &policy).in_lane("in:shop:1", Some(version)).accepted(Duration::ZERO)).await
+    };
+    let lane = LaneName::new("in:shop:1").unwrap();
+    assert_eq!(world.other.first_waiting(&lane).await.unwrap(), None);
+    let second = arrive("v2", 2).await;
+    let first = arrive("v1", 1).await;
+    arrive("v3", 3).await;
+    assert_eq!(world.other.first_waiting(&lane).await.unwrap(), Some(id(&first)));
+    let again =
+        async |key: &str, version| world.tell(claim(key, &policy).in_lane("in:shop:1", Some(version))).await;
+    assert_eq!(blocker(&again("v2", 2).await), Some(id(&first)));
+    let attempt = again("v1", 1).await;
+    assert_eq!(world.other.first_waiting(&lane).await.unwrap(), Some(id(&second)));
+    world.tell(settle(&attempt, Outcome::not_sent("refused"))).await;
+    assert_eq!(world.other.first_waiting(&lane).await.unwrap(), Some(id(&first)));
+    assert_eq!(
+        blocker(&again("v2", 2).await),
+        Some(id(&first)),
+        "it waits for its next attempt, and keeps its place"
+    );
+    let attempt = again("v1", 1).await;
+    world.tell(settle(&attempt, answered("a"))).await;
+    permit(&again("v2", 2).await);
+}
+
+pub async fn s31_the_agenda_is_read_page_by_page(world: &World) {
+    let policy = world.policy(Recovery::Repeat);
+    let mut accepted = Vec::new();
+    for n in 0..5 {
+        let request = claim(&format!("k{n}"), &policy).with_request(b"what arrived").accepted(world.tick * n);
+        accepted.push(id(&world.tell(request).await));
+    }
+    let mut after = None;
+    let mut seen = Vec::new();
+    loop {
+        let page = world.other.agenda(Status::Ready, after, 2).await.unwrap();
+        seen.extend(page.iter().map(|line| line.at.1));
+        assert!(page.iter().all(|line| line.due_at.is_some() && line.scope.is_some()), "{page:?}");
+        after = page.last().map(|line| line.at);
+        if page.len() < 2 {
+            break;
+        }
+    }
+    assert_eq!(seen, accepted);
+    assert_eq!(world.other.agenda(Status::Retryable, None, 2).await.unwrap(), []);
+    assert_eq!(world.other.request(accepted[0]).await.unwrap().unwrap(), "what arrived");
+    let claimed = world.tell(claim("k0", &policy)).await;
+    world.tell(settle(&claimed, answered("a"))).await;
+    assert_eq!(world.other.agenda(Status::Ready, None, 9).await.unwrap().len(), 4);
 }

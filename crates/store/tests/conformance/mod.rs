@@ -131,6 +131,8 @@ every_store! {
         s15_a_review_blocks_or_lets_pass
         s15_a_forgotten_intent_does_not_keep_its_lane
         s15_many_callers_of_one_lane_take_turns
+        s15_what_was_accepted_waits_in_order_and_keeps_its_place
+        s31_the_agenda_is_read_page_by_page
     }
     doubt {
         s23_a_lapsed_lease_is_decided_by_whoever_meets_it_first

@@ -219,9 +219,10 @@ pub async fn times_and_figures_of_every_policy_survive(world: &World) {
             retention: Duration::from_secs(100 * 365 * 86_400),
             tombstone: millis(0),
             approval: (n % 2 == 0).then_some(rule),
-            on_mismatch: OnMismatch::Replay,
+            on_mismatch: if n % 2 == 0 { OnMismatch::Replay } else { OnMismatch::Note },
             version_means: VersionMeans::Snapshot,
             on_review: OnReview::Pass,
+            unattended: n % 2 == 0,
         };
         policy.check().unwrap();
         let told = world.tell(claim(&format!("k{n}"), &policy)).await;

@@ -109,8 +109,8 @@ fn policy() -> impl Strategy<Value = Policy> + Clone {
         native(Some(lookup)),
     ]);
     let approval = proptest::option::weighted(0.2, 1..3u8);
-    (recovery, approval, 1..4u32, any::<[bool; 3]>()).prop_map(
-        |(recovery, people, attempts_max, [replay, snapshot, pass])| Policy {
+    (recovery, approval, 1..4u32, any::<[bool; 5]>()).prop_map(
+        |(recovery, people, attempts_max, [replay, snapshot, pass, note, unattended])| Policy {
             recovery,
             lease: TICK * 3,
             act_max: TICK * 5,
@@ -125,9 +125,14 @@ fn policy() -> impl Strategy<Value = Policy> + Clone {
                 people,
                 requester_may_approve: people == 2,
             }),
-            on_mismatch: if replay { OnMismatch::Replay } else { OnMismatch::Refuse },
+            on_mismatch: match (replay, note) {
+                (true, _) => OnMismatch::Replay,
+                (false, true) => OnMismatch::Note,
+                (false, false) => OnMismatch::Refuse,
+            },
             version_means: if snapshot { VersionMeans::Snapshot } else { VersionMeans::Order },
             on_review: if pass { OnReview::Pass } else { OnReview::Block },
+            unattended,
         },
     )
 }

@@ -35,6 +35,9 @@ pub(super) fn in_words(policy: &Policy, has_lane: bool) -> Vec<String> {
     if policy.on_mismatch == OnMismatch::Replay {
         lines.push("Other input under this key gets the first answer, marked.".to_owned());
     }
+    if policy.on_mismatch == OnMismatch::Note {
+        lines.push("Only the key decides; other input is journalled and changes nothing.".to_owned());
+    }
     if has_lane {
         lines.push(format!(
             "In its lane {}; in review {}.",
@@ -87,6 +90,7 @@ pub(super) fn as_json(policy: &Policy) -> Value {
         "on_mismatch": match policy.on_mismatch {
             OnMismatch::Refuse => "refuse",
             OnMismatch::Replay => "replay",
+            OnMismatch::Note => "note",
         },
         "version_means": match policy.version_means {
             VersionMeans::Snapshot => "snapshot",

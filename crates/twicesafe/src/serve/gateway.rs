@@ -124,6 +124,8 @@ pub(crate) enum What {
     Destination,
     /// A token, by its id.
     Token,
+    /// An inbox, by its name.
+    Inbox,
 }
 
 impl From<What> for Pausable {
@@ -131,6 +133,7 @@ impl From<What> for Pausable {
         match what {
             What::Destination => Self::Destination,
             What::Token => Self::Token,
+            What::Inbox => Self::Inbox,
         }
     }
 }

@@ -1,7 +1,8 @@
-//! The server and what belongs to it: `serve`, `config`, `init`, `token`, and what is about destinations.
+//! The server and what belongs to it: `serve`, `config`, `init`, `token`, and what is about destinations and inboxes.
 
 mod configuration;
 mod gateway;
+mod inbox;
 mod init;
 mod logs;
 mod token;
@@ -40,6 +41,9 @@ pub(crate) enum Serving {
     Resume(gateway::Resume),
     /// Shows what observing found, and what to write to have it guarded.
     Observed(gateway::ObservedAt),
+    /// Lists, shows, puts in, replays, parks and forgets events; pauses inboxes.
+    #[command(subcommand)]
+    Inbox(inbox::Inbox),
 }
 
 #[derive(Args)]
@@ -66,6 +70,7 @@ pub(crate) fn run(serving: Serving, common: &Common, out: &mut impl Write) -> Re
         Serving::Spec(asked) => gateway::spec(&asked, common, out),
         Serving::Pause(asked) => few()?.block_on(gateway::pause(&asked, common, out)),
         Serving::Resume(asked) => few()?.block_on(gateway::resume(&asked, common)),
+        Serving::Inbox(asked) => few()?.block_on(inbox::run(asked, common, out)),
         Serving::Observed(asked) => few()?.block_on(gateway::observed(&asked, common, out)),
     }
 }

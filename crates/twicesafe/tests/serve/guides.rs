@@ -20,6 +20,7 @@ macro_rules! guides {
 
 guides! {
     the_gateway_guide_works "gateway"
+    the_inbox_guide_works "inbox"
     the_n8n_guide_works "n8n"
     the_make_and_zapier_guide_works "make-zapier"
     the_python_node_and_curl_guide_works "python-node-curl"

@@ -6,6 +6,7 @@ mod ai;
 mod gateway;
 mod guide;
 mod guides;
+mod inbox;
 mod processes;
 mod setup;
 mod world;

@@ -1,0 +1,169 @@
+//! What arrives and is carried on by the server alone: S38, and what S15 means for it.
+
+use std::time::Duration;
+
+use twicesafe_core::journal::Event;
+use twicesafe_core::{
+    Action, Alert, Grant, IntentId, Lane, OnMismatch, OnReview, Policy, Recovery, Refusal, Resolution,
+    Status, Timestamp, Verdict, Waiting,
+};
+
+use super::ledger::*;
+
+const ME: IntentId = IntentId::new(1);
+const OTHER: IntentId = IntentId::new(2);
+
+fn event() -> Policy {
+    Policy {
+        on_mismatch: OnMismatch::Note,
+        unattended: true,
+        attempts_max: 2,
+        ..Policy::new(Recovery::Repeat)
+    }
+}
+
+/// Arrives, or arrives again.
+fn arrive(ledger: &mut Ledger, input: &str) -> Verdict {
+    let mut claim = ledger.claim_of(input);
+    claim.grant = Grant::Accept { due_in: Duration::ZERO };
+    ledger.run("sender", Action::Claim(Box::new(claim)))
+}
+
+/// Uses all attempts up.
+fn exhaust(ledger: &mut Ledger, outcome: fn() -> twicesafe_core::Outcome) {
+    for _ in 0..2 {
+        ledger.pass(600 * SECOND);
+        let permit = ledger.permit();
+        ledger.acted(&permit, outcome());
+    }
+    ledger.pass(600 * SECOND);
+}
+
+#[test]
+fn s38_only_the_key_decides_and_a_difference_is_journalled_once() {
+    for settle in [false, true] {
+        let mut ledger = Ledger::agreed(event());
+        arrive(&mut ledger, "first");
+        if settle {
+            let permit = permit_in(ledger.claim_with("first"));
+            ledger.acted(&permit, answered("a"));
+        }
+        let before = ledger.record().clone();
+        arrive(&mut ledger, "second");
+        assert_eq!(ledger.last_event(), Event::Differed);
+        let rows = ledger.journal.len();
+        arrive(&mut ledger, "second");
+        arrive(&mut ledger, "first");
+        assert_eq!(ledger.journal.len(), rows, "it is known");
+        let after = ledger.record();
+        assert_eq!(
+            (after.generation, after.status, &after.fingerprint),
+            (1, before.status, &before.fingerprint)
+        );
+    }
+}
+
+#[test]
+fn s38_a_redelivery_reopens_what_ran_out_of_attempts() {
+    for (outcome, status) in [(unknown as fn() -> _, Status::Review), (not_sent, Status::Retryable)] {
+        let mut ledger = Ledger::agreed(event());
+        arrive(&mut ledger, "input");
+        exhaust(&mut ledger, outcome);
+        assert_eq!((ledger.record().status, ledger.record().due_at), (status, None));
+        assert!(matches!(arrive(&mut ledger, "input"), Verdict::Wait(_)));
+        assert_eq!(ledger.record().due_at, Some(ledger.moment.now));
+        assert_eq!(ledger.record().doubt, status == Status::Review, "doubt is not forgotten");
+        let permit = ledger.permit();
+        assert_eq!(permit.attempt, 1);
+        ledger.acted(&permit, answered("a"));
+        ledger.check(Status::Done, false);
+    }
+}
+
+#[test]
+fn s38_a_review_that_needs_a_person_is_not_reopened() {
+    // Nobody knows, and repeating is not harmless: attempts are not what it ran out of.
+    let mut ledger = Ledger::agreed(Policy { attempts_max: 1, recovery: Recovery::Person, ..event() });
+    arrive(&mut ledger, "input");
+    let permit = ledger.permit();
+    ledger.acted(&permit, unknown());
+    assert_eq!(arrive(&mut ledger, "input"), Verdict::Review);
+    // A caller that comes back is not a redelivery.
+    let mut ledger = Ledger::agreed(event());
+    arrive(&mut ledger, "input");
+    exhaust(&mut ledger, unknown);
+    assert_eq!(ledger.claim(), Verdict::Review);
+    let mut ledger = Ledger::agreed(Policy { unattended: false, ..event() });
+    arrive(&mut ledger, "input");
+    exhaust(&mut ledger, unknown);
+    assert_eq!(arrive(&mut ledger, "input"), Verdict::Review);
+}
+
+#[test]
+fn s38_what_a_person_parked_stays_so_until_a_person_resets_it() {
+    let mut waiting = Ledger::agreed(event());
+    arrive(&mut waiting, "input");
+    waiting.reject("ada");
+    waiting.check(Status::Rejected, false);
+
+    let mut doubtful = Ledger::agreed(event());
+    arrive(&mut doubtful, "input");
+    let permit = doubtful.permit();
+    doubtful.acted(&permit, unknown());
+    doubtful.reject("ada");
+    doubtful.check(Status::Failed, true);
+
+    let mut reviewed = Ledger::agreed(event());
+    arrive(&mut reviewed, "input");
+    exhaust(&mut reviewed, unknown);
+    reviewed.resolve(Resolution::GiveUp);
+    reviewed.check(Status::Failed, true);
+
+    for (ledger, refusal) in [
+        (&mut waiting, Refusal::Rejected),
+        (&mut doubtful, Refusal::GivenUp),
+        (&mut reviewed, Refusal::GivenUp),
+    ] {
+        let status = ledger.record().status;
+        for input in ["input", "other"] {
+            assert_eq!(arrive(ledger, input), Verdict::Refuse(refusal.clone()));
+        }
+        assert_eq!((ledger.record().status, ledger.record().generation), (status, 1));
+    }
+}
+
+#[test]
+fn s38_nobody_parks_what_is_under_way() {
+    let mut ledger = Ledger::agreed(event());
+    arrive(&mut ledger, "input");
+    ledger.permit();
+    assert_eq!(ledger.reject("ada"), Verdict::Refuse(Refusal::WrongStatus(Status::Pending)));
+}
+
+#[test]
+fn s15_an_event_keeps_its_place_while_it_is_tried_again() {
+    let mut ledger = Ledger::agreed(event()).in_lane(Lane::untouched(ME), Some(5));
+    arrive(&mut ledger, "input");
+    assert_eq!(ledger.record().waits_until, Some(Timestamp::NEVER));
+    let permit = ledger.permit();
+    ledger.acted(&permit, not_sent());
+    assert_eq!(ledger.lane.as_ref().unwrap().holder, None, "nothing of it can arrive");
+    assert_eq!(ledger.record().waits_until, Some(Timestamp::NEVER), "but the next in order waits for it");
+
+    let mut next = Ledger::agreed(event()).in_lane(Lane::untouched(OTHER), Some(6));
+    let first = Waiting { version: Some(5), intent: ME, until: Timestamp::NEVER };
+    next.lane.as_mut().unwrap().first_waiting = Some(first);
+    assert!(matches!(next.claim(), Verdict::Wait(_)));
+}
+
+#[test]
+fn s15_out_of_attempts_it_blocks_or_lets_the_others_pass_like_a_review() {
+    for (on_review, keeps) in [(OnReview::Block, true), (OnReview::Pass, false)] {
+        let policy = Policy { on_review, ..event() };
+        let mut ledger = Ledger::agreed(policy).in_lane(Lane::untouched(ME), Some(5));
+        arrive(&mut ledger, "input");
+        exhaust(&mut ledger, not_sent);
+        assert_eq!(ledger.record().waits_until.is_some(), keeps);
+        assert!(ledger.alerts.contains(&Alert::OutOfAttempts));
+    }
+}

@@ -1,0 +1,330 @@
+//! Arrival: raw bytes verified, arrays split, questions answered, events committed, and only then acknowledged (S36-S38).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::{Method, StatusCode};
+use serde_json::{Value, json};
+use twicesafe_ledger::{Accepted, Address, Code, Intent, IntentId, Key, LaneName, Name, Status, Stored};
+
+use super::PREFIX;
+use super::event::{self, EVENTS_MAX, Event, Facts};
+use super::fresh::Arrived;
+use super::plan::Inbox;
+use super::verify::{Doubtful, Signed};
+use crate::access::{Right, check_without_links};
+use crate::config::inboxes::Respond;
+use crate::gateway::expression::{Expression, Sight};
+use crate::gateway::{answer_kept, version_of};
+use crate::http::{Problem, Request, Response};
+use crate::server::Shared;
+
+/// How long a sender waits for the target's answer, where it is to get it and nobody knows how long it would wait.
+const WAIT_DEFAULT: Duration = Duration::from_secs(25);
+/// What is left to the way back.
+const WAIT_MARGIN: Duration = Duration::from_millis(500);
+
+/// An event and the intent it is.
+pub(super) struct Taken {
+    pub(super) intent: Intent,
+    pub(super) event: Event,
+}
+
+/// Answers whatever comes to `/in/`.
+pub(crate) async fn answer(shared: &Arc<Shared>, request: &mut Request) -> Result<Response, Problem> {
+    let name = request.path().strip_prefix(PREFIX).unwrap_or_default();
+    let inbox = shared.inboxes().get(name).cloned().ok_or_else(|| {
+        Problem::new(
+            Code::NoSuchInbox,
+            "there is no inbox with that name",
+            "Name it under `inboxes:` in the configuration; the address is /in/NAME.",
+        )
+    })?;
+    if request.method != Method::POST {
+        return Err(crate::api::wrong_method("POST"));
+    }
+    if !inbox.verifier.has_ways() {
+        check_without_links(request)?;
+        let principal = shared.access.principal_by_own_header(request).await?;
+        principal.demand(Right::Act)?;
+        principal.demand_to_change(inbox.scope.as_str())?;
+    }
+    request.read_body(inbox.bytes_max).await?;
+    let (taken, due_in) = match taken(shared, &inbox, request).await {
+        Ok(Arrival::Question(response)) => return Ok(response),
+        Ok(Arrival::Events { taken, due_in }) => (taken, due_in),
+        Err(problem) => {
+            let what = match problem.code {
+                Code::NotVerified | Code::OutOfTime => "unverified",
+                _ => "refused",
+            };
+            shared.metrics.inbox(&inbox.name, what, 1);
+            return Err(problem);
+        }
+    };
+    shared.metrics.inbox(&inbox.name, "arrived", taken.len() as u64);
+    let (intents, events): (Vec<Intent>, Vec<Event>) =
+        taken.into_iter().map(|taken| (taken.intent, taken.event)).unzip();
+    let accepted = shared.ledger.accept_all(&intents, due_in).await?;
+    // Head and body keep the connection's buffer while the sender waits.
+    (request.headers, request.body) = Default::default();
+    let known = accepted.iter().filter(|accepted| !accepted.is_new).count();
+    shared.metrics.inbox(&inbox.name, "duplicate", known as u64);
+    for (accepted, event) in accepted.iter().zip(events) {
+        if let (true, Some(stored), true) = (accepted.is_opened, &accepted.stored, due_in.is_zero()) {
+            inbox.fresh.put(Arrived { stored: stored.clone(), event });
+        }
+    }
+    match (inbox.respond, accepted.as_slice()) {
+        (Respond::Target, [only]) => Ok(Box::pin(awaited(shared, &inbox, only, request)).await),
+        _ => Ok(acknowledged(accepted.len() - known, known)),
+    }
+}
+
+/// Known ids get the same: senders disable hooks that answer anything else (S37).
+fn acknowledged(new: usize, known: usize) -> Response {
+    Response::json(StatusCode::OK, &json!({ "accepted": new, "known": known }))
+}
+
+/// What came.
+enum Arrival {
+    Question(Response),
+    Events { taken: Vec<Taken>, due_in: Duration },
+}
+
+async fn taken(shared: &Shared, inbox: &Inbox, request: &Request) -> Result<Arrival, Problem> {
+    let (query, now_ms) = (request.uri.query(), now_ms(shared).await?);
+    let look = || event::view(&request.headers, query, &request.body);
+    let mut view = inbox.verifier.reads_events().then(look);
+    let mut verified = inbox.sender.clone();
+    if inbox.verifier.has_ways() {
+        let signed = Signed {
+            method: request.method.as_str(),
+            query,
+            headers: &request.headers,
+            body: &request.body,
+            view: view.as_ref().unwrap_or(&Value::Null),
+            now_ms,
+        };
+        let secret = inbox.verifier.verify(&signed).map_err(not_verified)?;
+        verified = format!("{verified}, secret {secret}");
+    }
+    let view = view.take().unwrap_or_else(look);
+    if let Some(response) = handshake(inbox, &view) {
+        return Ok(Arrival::Question(response));
+    }
+    let arriving = Arriving {
+        inbox,
+        verified: &verified,
+        headers: event::kept_headers(&request.headers, &inbox.verifier),
+        query,
+        period: period(inbox, now_ms),
+    };
+    let taken = arriving.events(&view, &request.body)?;
+    Ok(Arrival::Events { taken, due_in: due_in(inbox, now_ms) })
+}
+
+fn handshake(inbox: &Inbox, view: &Value) -> Option<Response> {
+    let (when, answer) = inbox.handshake.as_ref()?;
+    let sight = Sight { event: Some(view), ..Sight::default() };
+    when.holds(&sight).ok().filter(|holds| *holds)?;
+    Some(match answer.value(&sight).ok()? {
+        Value::String(text) => Response::whole(StatusCode::OK, "text/plain; charset=utf-8", text),
+        other => Response::json(StatusCode::OK, &other),
+    })
+}
+
+/// What the events of one request have in common.
+pub(super) struct Arriving<'a> {
+    pub(super) inbox: &'a Inbox,
+    pub(super) verified: &'a str,
+    pub(super) headers: hyper::HeaderMap,
+    pub(super) query: Option<&'a str>,
+    pub(super) period: Option<i64>,
+}
+
+impl Arriving<'_> {
+    /// One intent an element (S38). All or none: what cannot be named is not lost silently.
+    pub(super) fn events(self, view: &Value, body: &Bytes) -> Result<Vec<Taken>, Problem> {
+        if !self.inbox.is_array {
+            return Ok(vec![self.event(view, body.clone(), None)?]);
+        }
+        let Value::Array(items) = &view["body"] else {
+            let hint = "Send them as the provider does, or describe the provider without `array: true`.";
+            return Err(Problem::new(Code::EventUnnamed, "the body is not a JSON array of events", hint));
+        };
+        if items.len() > EVENTS_MAX {
+            let message = format!("there are more than {EVENTS_MAX} events in one request");
+            return Err(Problem::new(Code::InputTooLarge, message, "Send fewer at a time."));
+        }
+        let texts = event::elements(body);
+        debug_assert_eq!(texts.len(), items.len(), "every element has its text");
+        let one =
+            |(item, text): (&Value, Bytes)| self.event(&event::view_of_one(view, item.clone()), text, None);
+        items.iter().zip(texts).map(one).collect()
+    }
+
+    /// The intent that an event is. `id` goes before what the inbox would call it.
+    pub(super) fn event(&self, view: &Value, body: Bytes, id: Option<&str>) -> Result<Taken, Problem> {
+        let inbox = self.inbox;
+        let sight = Sight { event: Some(view), ..Sight::default() };
+        let id = match id {
+            Some(id) => id.to_owned(),
+            None => inbox.id.name(&sight).map_err(unnamed)?.to_string(),
+        };
+        let name = Name {
+            scope: inbox.scope.clone(),
+            key: Key::new(&id).map_err(|error| unnamed(error.to_string()))?,
+        };
+        let object = inbox.lane.as_ref().and_then(|lane| self.noted("lane", lane, &sight));
+        let version = match (&inbox.version, &object) {
+            (Some(version), Some(_)) => self.noted("version", version, &sight),
+            _ => None,
+        };
+        let means = match &inbox.means {
+            // Without its meaning it could be handed over twice.
+            Some(means) => {
+                let means = means.name(&sight).map_err(unnamed)?.to_string();
+                Key::new(&means).map_err(|error| unnamed(error.to_string()))?;
+                Some(means)
+            }
+            None => None,
+        };
+        let mut intent = Intent::named(name).policy(inbox.policy.clone()).input(body.clone());
+        if let (Some(object), None) = (&object, inbox.hint) {
+            let number = version.as_deref().and_then(version_of);
+            if number.is_none() && inbox.version.is_some() {
+                tracing::warn!(
+                    inbox = inbox.name,
+                    "an event has no version that can be compared: {version:?}"
+                );
+            }
+            intent = intent.lane(&lane(inbox, object), number)?;
+        }
+        let facts = Facts { verified: self.verified.to_owned(), object, means, period: self.period };
+        let event =
+            Event { query: self.query.map(str::to_owned), headers: self.headers.clone(), body, facts };
+        let intent = intent.request(event.kept(&inbox.name));
+        Ok(Taken { intent, event })
+    }
+
+    /// An event without an object, or without a version, is taken all the same: refused, it would be lost.
+    fn noted(&self, field: &str, expression: &Expression, sight: &Sight<'_>) -> Option<String> {
+        match expression.name(sight) {
+            Ok(named) => Some(named.to_string()),
+            Err(why) => {
+                tracing::warn!(
+                    inbox = self.inbox.name,
+                    "an event is handed over without its `{field}`: {why}"
+                );
+                None
+            }
+        }
+    }
+}
+
+/// An object's lane. What is no name, because it is long or has control characters, has one all the same.
+fn lane(inbox: &Inbox, object: &str) -> String {
+    let lane = format!("in:{}:{object}", inbox.name);
+    match LaneName::new(&lane) {
+        Ok(_) => lane,
+        Err(_) => format!("in:{}:#{}", inbox.name, blake3::hash(object.as_bytes()).to_hex()),
+    }
+}
+
+/// The number of the span of time an event arrives in, where only hints are handed over.
+pub(super) fn period(inbox: &Inbox, now_ms: i64) -> Option<i64> {
+    let span = i64::try_from(inbox.hint?.as_millis()).ok()?;
+    Some(now_ms.div_euclid(span))
+}
+
+/// A hint is due when its span is over: it then tells of everything that arrived in it.
+pub(super) fn due_in(inbox: &Inbox, now_ms: i64) -> Duration {
+    let Some(span) = inbox.hint.and_then(|span| i64::try_from(span.as_millis()).ok()) else {
+        return Duration::ZERO;
+    };
+    Duration::from_millis((span - now_ms.rem_euclid(span)).unsigned_abs())
+}
+
+/// Ledger time where asking costs nothing; a shared database's clock is not asked for every event.
+pub(super) async fn now_ms(shared: &Shared) -> Result<i64, Problem> {
+    let store = shared.ledger.store();
+    match store.address() {
+        Address::Postgres(_) => Ok(jiff::Timestamp::now().as_millisecond()),
+        _ => Ok(store.now().await?.as_millis()),
+    }
+}
+
+/// Waits for the target's answer, as long as the sender would; then says that it is on record.
+async fn awaited(shared: &Shared, inbox: &Inbox, accepted: &Accepted, request: &Request) -> Response {
+    let Some(first) = accepted.stored.clone() else { return acknowledged(0, 1) };
+    let within = inbox.answers_within.map_or(WAIT_DEFAULT, |within| within.saturating_sub(WAIT_MARGIN));
+    let mut drain = request.drain.clone();
+    let settled = tokio::select! {
+        settled = settled(shared, first) => settled,
+        () = tokio::time::sleep(within) => None,
+        () = drain.begun() => None,
+    };
+    let Some(stored) = settled else {
+        return Response::json(StatusCode::ACCEPTED, &json!({ "accepted": 1, "status": "pending" }));
+    };
+    let record = &stored.record;
+    let mut response = match (record.status, &record.answer) {
+        (Status::Done, Some(answer)) if !record.tombstone => answer_kept(answer),
+        (status, _) => Response::json(StatusCode::OK, &json!({ "accepted": 0, "status": status.as_str() })),
+    };
+    if !accepted.is_opened {
+        response.headers.insert("idempotent-replayed", HeaderValue::from_static("true"));
+    }
+    response.headers.entry(CONTENT_TYPE).or_insert(HeaderValue::from_static("application/octet-stream"));
+    response
+}
+
+async fn settled(shared: &Shared, first: Arc<Stored>) -> Option<Arc<Stored>> {
+    let mut stored = first;
+    while !stored.record.status.is_settled() && stored.record.status != Status::Review {
+        let store = shared.ledger.store();
+        let (id, version): (IntentId, i64) = (stored.id, stored.version);
+        store.changed(id, version).await;
+        stored = Arc::new(store.find_id(id).await.ok()??);
+    }
+    Some(stored)
+}
+
+fn unnamed(why: impl std::fmt::Display) -> Problem {
+    let hint = "Change `id:` or `intent:` of the inbox to a field that every event has; nothing was stored.";
+    Problem::new(Code::EventUnnamed, format!("the event cannot be named: {why}"), hint)
+}
+
+fn not_verified(why: Doubtful) -> Problem {
+    match why {
+        Doubtful::Unsigned(header) => Problem::new(
+            Code::NotVerified,
+            format!("the event is not signed: there is no header {header} that can be used"),
+            "Only who has the secret can send events here. Look whether a proxy drops the header.",
+        ),
+        Doubtful::Wrong => Problem::new(
+            Code::NotVerified,
+            "the signature is not right with any of the inbox's secrets",
+            "Compare the secret at the sender with `secrets:`; the body must arrive as it was sent, and `url:` must be the \
+             address that the sender has.",
+        ),
+        Doubtful::Timeless => Problem::new(
+            Code::NotVerified,
+            "the event does not say when it was sent",
+            "Look whether a proxy drops the header that says so.",
+        ),
+        Doubtful::Skewed { by_s, tolerance_s } => {
+            let (by, way) = (by_s.abs(), if by_s > 0 { "before" } else { "after" });
+            Problem::new(
+                Code::OutOfTime,
+                format!(
+                    "the signature is right, but it was made {by} s {way} the time of this server; {tolerance_s} s are allowed"
+                ),
+                "If this is no replay of an old event, one of the two clocks is wrong: look at this server's first (NTP).",
+            )
+        }
+    }
+}

@@ -1,0 +1,456 @@
+//! Handing events over: what has just arrived, what is due again, and what was left behind when nobody was there. One at a time
+//! for each object, in its order (S15, S39); as many objects at a time as the target is given.
+//!
+//! Nothing is listed as a whole: the agenda is read page by page, and what is in memory is bounded by what is under way.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use twicesafe_ledger::{
+    Claimed, Error, Intent, IntentId, LaneName, Outcome, Refusal, Status, Stored, Timestamp, Trouble,
+    WaitCause,
+};
+
+use super::event::Event;
+use super::fresh::Arrived;
+use super::handover::Handover;
+use super::plan::Inbox;
+use crate::server::Shared;
+
+/// How often is looked for what is due, whatever is heard.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Lines of the agenda read at a time, and looked at in one go where nothing is known to wait.
+const PAGE: usize = 256;
+const LOOKED_AT_MAX: usize = 4096;
+/// Events of one object handed over before others get the turn.
+const LANE_RUN_MAX: usize = 64;
+/// Objects that are known to be closed, and for how long they are passed over.
+const CLOSED_LANES_MAX: usize = 10_000;
+const CLOSED_FOR: Duration = Duration::from_secs(1);
+/// How often the first of an object is looked for in one go.
+const TURNED_AWAY_MAX: usize = 3;
+/// How long an event that an answer could not be stored for is left alone.
+const TROUBLE_PAUSE: Duration = Duration::from_secs(1);
+
+/// Hands over what arrives at any inbox.
+pub(crate) struct Delivery {
+    shared: Arc<Shared>,
+    under_way: Mutex<UnderWay>,
+}
+
+/// What is under way here: as much as there are places.
+#[derive(Default)]
+struct UnderWay {
+    intents: HashSet<IntentId>,
+    lanes: HashSet<LaneName>,
+    closed: HashMap<LaneName, Instant>,
+}
+
+impl Delivery {
+    pub(crate) fn new(shared: Arc<Shared>) -> Arc<Self> {
+        Arc::new(Self { shared, under_way: Mutex::default() })
+    }
+
+    /// Goes on until the server stops. Inboxes come and go with the configuration.
+    pub(crate) async fn run(self: Arc<Self>) {
+        let mut pumps = Pumps(HashMap::new());
+        loop {
+            let inboxes = self.shared.inboxes();
+            pumps.0.retain(|name, (pump, task)| {
+                let stays = inboxes.get(name).is_some_and(|inbox| Arc::ptr_eq(inbox, &pump.inbox));
+                if !stays {
+                    pump.is_over.store(true, Ordering::SeqCst);
+                    task.abort();
+                }
+                stays
+            });
+            for inbox in inboxes.iter() {
+                if pumps.0.contains_key(&inbox.name) {
+                    continue;
+                }
+                let places = Arc::new(Semaphore::new(inbox.concurrency));
+                let pump = Arc::new(Pump {
+                    delivery: self.clone(),
+                    inbox: inbox.clone(),
+                    places,
+                    shut_until: Mutex::new(Instant::now()),
+                    is_over: AtomicBool::new(false),
+                });
+                let task = tokio::spawn(pump.clone().run()).abort_handle();
+                pumps.0.insert(inbox.name.clone(), (pump, task));
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, UnderWay> {
+        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// They end with who started them; what is under way goes on, and nothing is begun after it.
+struct Pumps(HashMap<String, (Arc<Pump>, tokio::task::AbortHandle)>);
+
+impl Drop for Pumps {
+    fn drop(&mut self) {
+        for (pump, task) in self.0.values() {
+            pump.is_over.store(true, Ordering::SeqCst);
+            task.abort();
+        }
+    }
+}
+
+/// Hands over what arrives at one inbox.
+struct Pump {
+    delivery: Arc<Delivery>,
+    inbox: Arc<Inbox>,
+    /// As many as the target is given at a time.
+    places: Arc<Semaphore>,
+    /// The target failed too often.
+    shut_until: Mutex<Instant>,
+    /// The server stops, or the configuration is another one.
+    is_over: AtomicBool,
+}
+
+/// An event that is to be handed over, as far as it was read.
+struct Next {
+    id: IntentId,
+    known: Option<(Arc<Stored>, Event)>,
+}
+
+/// An event that is under way, until it is not.
+struct Flight {
+    delivery: Arc<Delivery>,
+    id: IntentId,
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        self.delivery.lock().intents.remove(&self.id);
+    }
+}
+
+/// An object that is being looked after, until it is not.
+struct Keeping {
+    delivery: Arc<Delivery>,
+    lane: LaneName,
+}
+
+impl Drop for Keeping {
+    fn drop(&mut self) {
+        self.delivery.lock().lanes.remove(&self.lane);
+    }
+}
+
+/// What handing one event over came to, for others of its object.
+enum Came {
+    /// The next one may go.
+    Through,
+    /// That one goes first.
+    TurnedAway(IntentId),
+    /// Nothing can be done for now.
+    Stuck,
+}
+
+/// Where reading the agenda goes on.
+#[derive(Default)]
+struct Cursors(HashMap<&'static str, Option<(Timestamp, IntentId)>>);
+
+impl Pump {
+    async fn run(self: Arc<Self>) {
+        let Some(mut fresh) = self.inbox.fresh.receiver() else { return };
+        let mut cursors = Cursors::default();
+        // When a server starts nobody knows what was left behind.
+        self.inbox.fresh.miss();
+        loop {
+            if self.is_paused() {
+                tokio::time::sleep(LOOK_EVERY).await;
+                while fresh.try_recv().is_ok() {}
+                self.inbox.fresh.miss();
+                continue;
+            }
+            if self.inbox.fresh.was_missed() {
+                // What waits in memory is on the agenda, too: in its turn.
+                while fresh.try_recv().is_ok() {}
+                self.catch_up(&mut cursors).await;
+            }
+            tokio::select! {
+                arrived = fresh.recv() => match arrived {
+                    Some(Arrived { stored, event }) => {
+                        self.begin(Next { id: stored.id, known: Some((stored, event)) }).await;
+                    }
+                    None => return,
+                },
+                () = self.inbox.fresh.told.notified() => {}
+                () = tokio::time::sleep(LOOK_EVERY) => self.look(&mut cursors).await,
+            }
+        }
+    }
+
+    fn is_paused(&self) -> bool {
+        self.delivery.shared.pauses.has_inbox(&self.inbox.name)
+    }
+
+    /// Hands over everything that is ready, oldest first, and what is due again in between.
+    async fn catch_up(self: &Arc<Self>, cursors: &mut Cursors) {
+        let mut after = None;
+        let mut looked_at = Instant::now();
+        loop {
+            let Some((next, _)) = self.page(Status::Ready, after).await else { return };
+            after = next;
+            if after.is_none() || self.is_paused() {
+                return;
+            }
+            if looked_at.elapsed() > LOOK_EVERY {
+                looked_at = Instant::now();
+                self.look_at(Status::Retryable, cursors).await;
+            }
+        }
+    }
+
+    /// Looks for what is due: a bounded part of the agenda each time, all of it in turn.
+    async fn look(self: &Arc<Self>, cursors: &mut Cursors) {
+        if let super::plan::Target::Url { upstream, .. } = &self.inbox.target {
+            upstream.tidy();
+        }
+        for status in [Status::Retryable, Status::Ready] {
+            self.look_at(status, cursors).await;
+        }
+        if self.places.available_permits() == self.inbox.concurrency {
+            self.delivery.shared.metrics.inbox_at_rest(&self.inbox.name);
+        }
+    }
+
+    async fn look_at(self: &Arc<Self>, status: Status, cursors: &mut Cursors) {
+        let cursor = cursors.0.entry(status.as_str()).or_default();
+        let mut looked_at = 0;
+        while looked_at < LOOKED_AT_MAX {
+            let Some((next, lines)) = self.page(status, *cursor).await else { return };
+            *cursor = next;
+            looked_at += lines;
+            // At the end it begins anew, next time.
+            if cursor.is_none() {
+                return;
+            }
+        }
+    }
+
+    /// One page of the agenda: begins what is due, and says where the next one starts. `None`: it could not be read.
+    async fn page(
+        self: &Arc<Self>,
+        status: Status,
+        after: Option<(Timestamp, IntentId)>,
+    ) -> Option<(Option<(Timestamp, IntentId)>, usize)> {
+        let store = self.delivery.shared.ledger.store();
+        let read = async { Ok((store.now().await?, store.agenda(status, after, PAGE).await?)) };
+        let (now, lines) = match read.await {
+            Ok(read) => read,
+            Err(error) => {
+                let error: Error = error;
+                tracing::warn!(code = %error.code(), inbox = self.inbox.name, "what is due could not be looked for: {error}");
+                return None;
+            }
+        };
+        for line in &lines {
+            let is_ours = line.scope.as_deref() == Some(self.inbox.scope.as_str());
+            if is_ours && line.due_at.is_some_and(|due_at| due_at <= now) {
+                self.begin(Next { id: line.at.1, known: None }).await;
+                if self.is_paused() {
+                    return None;
+                }
+            }
+        }
+        let next = lines.last().map(|line| line.at).filter(|_| lines.len() == PAGE);
+        Some((next, lines.len()))
+    }
+
+    /// Begins to hand an event over, when there is a place.
+    async fn begin(self: &Arc<Self>, next: Next) {
+        if self.delivery.lock().intents.contains(&next.id) {
+            return;
+        }
+        if self.is_paused() {
+            return self.inbox.fresh.miss();
+        }
+        let Ok(place) = self.places.clone().acquire_owned().await else { return };
+        self.while_shut().await;
+        // It may have been begun meanwhile.
+        if !self.delivery.lock().intents.insert(next.id) {
+            return;
+        }
+        let flight = Flight { delivery: self.delivery.clone(), id: next.id };
+        let (pump, under_way) = (self.clone(), self.delivery.shared.ledger.begin());
+        tokio::spawn(async move {
+            let _under_way = (under_way, flight);
+            if let Err(error) = pump.fly(next, place).await {
+                let inbox = &pump.inbox.name;
+                tracing::warn!(code = %error.code(), inbox, "an event could not be handed over: {error}");
+                tokio::time::sleep(TROUBLE_PAUSE).await;
+            }
+        });
+    }
+
+    /// Waits until the target is tried again.
+    async fn while_shut(&self) {
+        loop {
+            let shut_until = *self.shut_until.lock().unwrap_or_else(PoisonError::into_inner);
+            let left = shut_until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            tokio::time::sleep(left.min(LOOK_EVERY)).await;
+        }
+    }
+
+    /// Hands an event over, then those that wait for the same object.
+    async fn fly(self: &Arc<Self>, next: Next, mut place: OwnedSemaphorePermit) -> Result<(), Error> {
+        let store = self.delivery.shared.ledger.store();
+        let (stored, event) = match next.known {
+            Some((stored, event)) => (stored, Some(event)),
+            None => match store.find_id(next.id).await? {
+                Some(stored) => (Arc::new(stored), None),
+                None => return Ok(()),
+            },
+        };
+        let Some(lane) = stored.record.place.as_ref().map(|place| place.lane.clone()) else {
+            return self.one(stored, event).await.map(|_| ());
+        };
+        // What was read a moment ago may have been handed over since, with others of its object.
+        if stored.record.due_at.is_none() || self.is_closed(&lane) {
+            return Ok(());
+        }
+        // Whoever is there looks for the next one when it is done.
+        let Some(mut keeping) = self.keep(&lane) else { return Ok(()) };
+        let mut came = self.one(stored, event).await?;
+        let mut turned_away = 0;
+        for number in 1_usize.. {
+            if self.is_paused() || self.is_over.load(Ordering::SeqCst) {
+                break;
+            }
+            let next = match came {
+                Came::Through => {
+                    turned_away = 0;
+                    match store.first_waiting(&lane).await? {
+                        Some(next) => Some(next),
+                        None => {
+                            // One that came in this moment was told that somebody is there.
+                            drop(keeping);
+                            let next = store.first_waiting(&lane).await?;
+                            match next.and_then(|next| Some((next, self.keep(&lane)?))) {
+                                Some((next, kept)) => {
+                                    keeping = kept;
+                                    Some(next)
+                                }
+                                None => return Ok(()),
+                            }
+                        }
+                    }
+                }
+                Came::TurnedAway(other) if turned_away < TURNED_AWAY_MAX => {
+                    turned_away += 1;
+                    Some(other)
+                }
+                Came::TurnedAway(_) | Came::Stuck => None,
+            };
+            let Some(stored) = (match next {
+                Some(next) => store.find_id(next).await?,
+                None => None,
+            }) else {
+                break;
+            };
+            if number.is_multiple_of(LANE_RUN_MAX) {
+                // Others had to wait long enough; then it goes on.
+                drop(place);
+                let Ok(again) = self.places.clone().acquire_owned().await else { return Ok(()) };
+                place = again;
+            }
+            came = self.one(Arc::new(stored), None).await?;
+        }
+        // Those behind it would only ask in vain.
+        self.close(&lane);
+        drop(keeping);
+        Ok(())
+    }
+
+    fn is_closed(&self, lane: &LaneName) -> bool {
+        self.delivery.lock().closed.get(lane).is_some_and(|until| *until > Instant::now())
+    }
+
+    fn close(&self, lane: &LaneName) {
+        let mut under_way = self.delivery.lock();
+        let now = Instant::now();
+        if under_way.closed.len() >= CLOSED_LANES_MAX {
+            under_way.closed.retain(|_, until| *until > now);
+        }
+        if under_way.closed.len() < CLOSED_LANES_MAX {
+            under_way.closed.insert(lane.clone(), now + CLOSED_FOR);
+        }
+    }
+
+    fn keep(&self, lane: &LaneName) -> Option<Keeping> {
+        let is_first = self.delivery.lock().lanes.insert(lane.clone());
+        is_first.then(|| Keeping { delivery: self.delivery.clone(), lane: lane.clone() })
+    }
+
+    /// Hands one event over, if it may be now.
+    async fn one(&self, stored: Arc<Stored>, event: Option<Event>) -> Result<Came, Error> {
+        let shared = &self.delivery.shared;
+        // One that ran out of attempts waits for somebody; a claim would begin a new round.
+        let Some(due_at) = stored.record.due_at else { return Ok(Came::Stuck) };
+        let pass = match self.inbox.gate.enter().await {
+            Ok(pass) => pass,
+            Err(shut) => {
+                let until = Instant::now() + shut.retry_after;
+                *self.shut_until.lock().unwrap_or_else(PoisonError::into_inner) = until;
+                self.inbox.fresh.miss();
+                return Ok(Came::Stuck);
+            }
+        };
+        let Some(intent) = Intent::on_record(&stored) else { return Ok(Came::Stuck) };
+        let event = match event {
+            Some(event) => event,
+            None => match shared.ledger.store().request(stored.id).await?.as_ref().and_then(Event::from_kept)
+            {
+                Some(event) => event,
+                None => return Ok(Came::Stuck),
+            },
+        };
+        let permit = match shared.ledger.claim(&intent).await {
+            Ok(Claimed::Proceed(permit)) => permit,
+            Ok(Claimed::Wait { cause: WaitCause::Lane(Some(other)), .. }) => {
+                return Ok(Came::TurnedAway(other));
+            }
+            Ok(Claimed::Replay(_)) => return Ok(Came::Through),
+            Ok(_) => return Ok(Came::Stuck),
+            Err(Error::Ledger(Refusal::Superseded)) => {
+                shared.metrics.inbox(&self.inbox.name, "superseded", 1);
+                return Ok(Came::Through);
+            }
+            // Somebody decided about it meanwhile.
+            Err(Error::Ledger(_)) => return Ok(Came::Through),
+            Err(error) => return Err(error),
+        };
+        let attempt = permit.attempt();
+        let granted_at = attempt.stored().record.attempt.as_ref().map(|attempt| attempt.granted_at);
+        shared.metrics.inbox_lag(&self.inbox.name, granted_at.map_or(Duration::ZERO, |at| at.since(due_at)));
+        let handover = Handover::new(shared.clone(), self.inbox.clone(), event, attempt);
+        let outcome = handover.act(attempt).await;
+        let went = handover.went.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(went) = went {
+            pass.went(went);
+        }
+        let is_delivered = matches!(outcome, Outcome::Answered(_));
+        let result = match outcome {
+            Outcome::Answered(answer) => Ok(answer),
+            other => Err(Trouble::from_outcome(other)),
+        };
+        let settled = permit.settle(result).await?;
+        let what = if is_delivered { "delivered" } else { "failed" };
+        shared.metrics.inbox(&self.inbox.name, what, 1);
+        let is_open = !settled.record.holds_lane() && settled.record.waits_until.is_none();
+        Ok(if is_open { Came::Through } else { Came::Stuck })
+    }
+}

@@ -1,0 +1,193 @@
+//! What people and scripts do with events: put one in, look at one, have it handed over again, set it aside, forget it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use twicesafe_ledger::{
+    Actor, By, Dossier, Error, Intent, IntentId, Ledger, Name, Noted, Refusal, Resolution, Status, Stored,
+};
+
+use super::arrival::{Arriving, due_in, period};
+use super::event::{self, Event};
+use super::plan::TENANT;
+use super::{Inbox, Inboxes};
+use crate::config::Configuration;
+use crate::error::ServerError;
+use crate::gateway::Pausable;
+use crate::server::Shared;
+use crate::wire::InboxView;
+
+/// The scope of an inbox's events.
+pub fn scope_of(inbox: &str) -> String {
+    format!("{TENANT}/in/{inbox}")
+}
+
+/// An event that somebody puts in by hand.
+#[derive(Clone, Debug)]
+pub struct Putting {
+    /// The inbox.
+    pub inbox: String,
+    /// Its id; otherwise what the inbox calls it.
+    pub id: Option<String>,
+    /// Its body.
+    pub body: Bytes,
+    /// The type of its body.
+    pub media_type: String,
+}
+
+/// Puts an event into an inbox, as if it had arrived: commits it, and says which intent it is and whether it is new.
+pub async fn put_event(
+    ledger: &Ledger,
+    configuration: &Configuration,
+    putting: Putting,
+) -> Result<Vec<(IntentId, String, bool)>, ServerError> {
+    let wrong = |words: String| ServerError::Event(words);
+    let inboxes = Inboxes::read(configuration).map_err(|wrong| {
+        let first = wrong.first().map(|wrong| format!("{}: {}", wrong.about, wrong.words));
+        ServerError::Configuration(first.unwrap_or_default())
+    })?;
+    let inbox = inboxes.get(&putting.inbox).ok_or_else(|| ServerError::NoSuchInbox(putting.inbox.clone()))?;
+    if putting.body.len() > inbox.bytes_max {
+        return Err(wrong(format!("the event has more than {} bytes", inbox.bytes_max)));
+    }
+    let now_ms = ledger.store().now().await?.as_millis();
+    let mut headers = HeaderMap::new();
+    let media_type = HeaderValue::from_str(&putting.media_type)
+        .map_err(|_| wrong("the type of the body is not one".to_owned()))?;
+    headers.insert(CONTENT_TYPE, media_type);
+    let view = event::view(&headers, None, &putting.body);
+    let verified = format!("put in by {}", ledger.actor());
+    let arriving =
+        Arriving { inbox, verified: &verified, headers, query: None, period: period(inbox, now_ms) };
+    let taken = match &putting.id {
+        Some(id) => arriving.event(&view, putting.body, Some(id)).map(|taken| vec![taken]),
+        None => arriving.events(&view, &putting.body),
+    };
+    let taken = taken.map_err(|problem| wrong(problem.message().to_owned()))?;
+    let intents: Vec<Intent> = taken.into_iter().map(|taken| taken.intent).collect();
+    let accepted = ledger.accept_all(&intents, due_in(inbox, now_ms)).await?;
+    let told = accepted.into_iter().zip(&intents).filter_map(|(accepted, intent)| {
+        let id = accepted.stored?.id;
+        Some((id, intent.name().key.as_str().to_owned(), accepted.is_new))
+    });
+    Ok(told.collect())
+}
+
+/// An event, everything about it.
+pub struct EventAt {
+    /// What is believed of it, its journal and its request.
+    pub dossier: Dossier,
+    /// Its headers, as they are handed over.
+    pub headers: Vec<(String, String)>,
+    /// Its body, if it is kept.
+    pub body: Option<Bytes>,
+    /// How its sender was known.
+    pub verified: Option<String>,
+    /// The object it is about.
+    pub object: Option<String>,
+    /// What it means to the business.
+    pub means: Option<String>,
+}
+
+/// Looks at an event.
+pub async fn event_named(ledger: &Ledger, inbox: &str, id: &str) -> Result<EventAt, Error> {
+    let name = Name::new(&scope_of(inbox), id)?;
+    let dossier = ledger.dossier(&name).await?.ok_or(Refusal::NoSuchIntent)?;
+    let event = dossier.request.as_ref().and_then(Event::from_kept);
+    let header = |(name, value): (&hyper::header::HeaderName, &HeaderValue)| {
+        (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned())
+    };
+    Ok(EventAt {
+        headers: event.iter().flat_map(|event| event.headers.iter().map(header)).collect(),
+        body: event.as_ref().map(|event| event.body.clone()),
+        verified: event.as_ref().map(|event| event.facts.verified.clone()),
+        object: event.as_ref().and_then(|event| event.facts.object.clone()),
+        means: event.and_then(|event| event.facts.means),
+        dossier,
+    })
+}
+
+/// Has an event handed over again: one that is settled in a new generation, with another id for its target (S29); one that a
+/// person must decide about, because somebody now has.
+pub async fn replay_event(
+    ledger: &Ledger,
+    who: &Actor,
+    inbox: &str,
+    id: &str,
+    reason: &str,
+) -> Result<Arc<Stored>, Error> {
+    let name = Name::new(&scope_of(inbox), id)?;
+    let dossier = ledger.dossier(&name).await?.ok_or(Refusal::NoSuchIntent)?;
+    let stored = dossier.stored;
+    let record = &stored.record;
+    let ledger = ledger.acting_as(who);
+    match record.status {
+        Status::Review => {
+            ledger.resolve(By::from(who), &stored, Resolution::DidNotHappen, reason).await?;
+        }
+        // Nothing would be done that is not done anyway.
+        Status::Pending | Status::Held => return Err(Refusal::WrongStatus(record.status).into()),
+        Status::Ready | Status::Retryable if record.due_at.is_some() => {
+            return Err(Refusal::WrongStatus(record.status).into());
+        }
+        _ => {
+            // What it was is read before the reset lets go of it.
+            let kept = dossier.request.ok_or(Refusal::Purged)?;
+            let intent = Intent::on_record(&stored).ok_or(Refusal::Purged)?.request(kept);
+            if record.status.is_settled() {
+                ledger.reset(By::from(who), &stored, reason).await?;
+            }
+            ledger.accept(&intent, std::time::Duration::ZERO).await?;
+        }
+    }
+    ledger.existing(&name).await
+}
+
+/// Sets an event aside: it is not handed over, whatever arrives again, until somebody has it replayed (S38).
+pub async fn park_event(
+    ledger: &Ledger,
+    who: &Actor,
+    inbox: &str,
+    id: &str,
+    reason: &str,
+) -> Result<Noted, Error> {
+    let stored = ledger.existing(&Name::new(&scope_of(inbox), id)?).await?;
+    match stored.record.status {
+        Status::Review => ledger.resolve(By::from(who), &stored, Resolution::GiveUp, reason).await,
+        _ => ledger.reject(By::from(who), &stored, reason).await,
+    }
+}
+
+/// Drops everything of an event that could identify anybody; its redelivery is still known. One that waits is set aside first.
+pub async fn forget_event(
+    ledger: &Ledger,
+    who: &Actor,
+    inbox: &str,
+    id: &str,
+    reason: &str,
+) -> Result<Noted, Error> {
+    let name = Name::new(&scope_of(inbox), id)?;
+    if !ledger.existing(&name).await?.record.status.is_settled() {
+        park_event(ledger, who, inbox, id, reason).await?;
+    }
+    let stored = ledger.existing(&name).await?;
+    ledger.forget(By::from(who), &stored, reason).await
+}
+
+/// How an inbox stands, for people.
+pub(crate) struct Standing;
+
+impl Standing {
+    pub(crate) fn of(shared: &Shared, inbox: &Inbox) -> InboxView {
+        let counted = shared.metrics.inbox_counts(&inbox.name);
+        InboxView {
+            name: inbox.name.clone(),
+            scope: inbox.scope.as_str().to_owned(),
+            sender: inbox.sender.clone(),
+            paused: shared.pauses.why(Pausable::Inbox, &inbox.name),
+            counts: counted.counts.iter().map(|(what, count)| ((*what).to_owned(), *count)).collect(),
+            lag_ms: u64::try_from(counted.lag.as_millis()).unwrap_or(u64::MAX),
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! Handing one event over, under a permit: to an address, with an id, a time and a signature as Standard Webhooks have them, or
+//! to one of the destinations as a guarded call of its own.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use hyper::{Method, StatusCode};
+use ring::hmac;
+use serde_json::json;
+use twicesafe_ledger::{Attempt, Body, Error, Intent, Key, KeyPart, Name, Outcome, Policy, Trouble};
+
+use super::event::{Event, in_header};
+use super::plan::{Inbox, Target};
+use crate::access::Principal;
+use crate::config::inboxes::Respond;
+use crate::gateway::answer::{Limits, Whole};
+use crate::gateway::upstream::{Care, Failure, Upstream};
+use crate::http::Request;
+use crate::server::Shared;
+
+/// What a destination knows repetitions by, where its route says nothing else.
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+/// What is kept of a target's answer where nobody is given it: enough to see what it said.
+const ANSWER_KEPT_BYTES_MAX: usize = 4 << 10;
+/// Largest answer of a destination that is read.
+const ANSWER_READ_BYTES_MAX: usize = twicesafe_ledger::ANSWER_BYTES_MAX;
+/// How long an event waits for another one that means the same, beyond what the target may take.
+const SAME_WAIT_MARGIN: Duration = Duration::from_secs(1);
+
+/// One event, where it goes.
+pub(crate) struct Handover {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) inbox: Arc<Inbox>,
+    pub(crate) event: Event,
+    /// What the event is called, and the how-manieth start this is.
+    id: Key,
+    generation: u32,
+    /// Whether the target did what a target should; what never came to an exchange says nothing about it.
+    pub(crate) went: Mutex<Option<bool>>,
+}
+
+impl Handover {
+    pub(crate) fn new(shared: Arc<Shared>, inbox: Arc<Inbox>, event: Event, attempt: &Attempt) -> Arc<Self> {
+        let (id, generation) = (attempt.name().key.clone(), attempt.permit().generation);
+        Arc::new(Self { shared, inbox, event, id, generation, went: Mutex::default() })
+    }
+
+    /// Hands the event over once.
+    pub(crate) async fn act(self: &Arc<Self>, attempt: &Attempt) -> Outcome {
+        let facts = &self.event.facts;
+        let nested = match (facts.period, &facts.object, &facts.means) {
+            (Some(period), Some(object), _) => Some(self.hint(object, period)),
+            (_, _, Some(means)) => Some(self.meaning(means)),
+            _ => None,
+        };
+        match nested {
+            None => self.send(attempt, self.event.body.clone()).await,
+            Some(Ok((intent, body))) => self.once(attempt, intent, body).await,
+            Some(Err(why)) => Outcome::not_sent(&why),
+        }
+    }
+
+    /// That an object has changed, once for each span of time.
+    fn hint(&self, object: &str, period: i64) -> Result<(Intent, Bytes), String> {
+        let mut parts = vec![KeyPart::Text(object), KeyPart::Integer(period)];
+        parts.extend(self.replayed().into_iter().flatten());
+        let key = Key::composed("hint", &parts).map_err(|error| error.to_string())?;
+        let name = Name { scope: self.inbox.scope_of_hints.clone(), key };
+        let body = json!({ "type": "changed", "inbox": self.inbox.name, "object": object });
+        let body = Bytes::from(body.to_string());
+        Ok((Intent::named(name).policy(self.nested_policy()).input(body.clone()), body))
+    }
+
+    /// What the event means: others that mean the same get the first answer.
+    fn meaning(&self, means: &str) -> Result<(Intent, Bytes), String> {
+        let key = match self.replayed() {
+            None => Key::new(means),
+            Some(again) => Key::composed("intent", &[&[KeyPart::Text(means)], again.as_slice()].concat()),
+        };
+        let key = key.map_err(|error| error.to_string())?;
+        let name = Name { scope: self.inbox.scope_of_meaning.clone(), key };
+        let intent = Intent::named(name).policy(self.nested_policy()).input(means.to_owned());
+        Ok((intent, self.event.body.clone()))
+    }
+
+    /// What a person has handed over again is handed over, whatever others have meant before.
+    fn replayed(&self) -> Option<[KeyPart<'_>; 2]> {
+        let again = [KeyPart::Text(self.id.as_str()), KeyPart::Integer(i64::from(self.generation))];
+        (self.generation > 1).then_some(again)
+    }
+
+    /// The event's own agreement says when it is tried again; what it carries out is there for it whenever it is.
+    fn nested_policy(&self) -> Policy {
+        let mut policy = self.inbox.policy.clone();
+        policy.attempts_max = u32::MAX;
+        policy.backoff.base = Duration::ZERO;
+        policy
+    }
+
+    /// Carries out what the event stands for, unless another one did: then this gets its answer.
+    async fn once(self: &Arc<Self>, attempt: &Attempt, intent: Intent, body: Bytes) -> Outcome {
+        let said = Arc::new(Mutex::new(None));
+        let (this, heard, outer) = (self.clone(), said.clone(), attempt.clone());
+        let intent = intent.wait(self.inbox.timeout + SAME_WAIT_MARGIN);
+        let ran = self.shared.ledger.run(intent, move |inner| async move {
+            // Under both permits: the event's must still hold, too.
+            outer.check_send()?;
+            let outcome = this.send(&inner, body).await;
+            *heard.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome.clone());
+            match outcome {
+                Outcome::Answered(answer) => Ok(answer),
+                other => Err(Trouble::from_outcome(other)),
+            }
+        });
+        let ran = ran.await;
+        if let Some(outcome) = said.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            return outcome;
+        }
+        match ran {
+            Ok(given) => {
+                let mut answer = given.answer.unwrap_or_default();
+                if answer.head.is_empty() {
+                    answer.head = "HTTP 200\n".into();
+                }
+                // Nobody should take this for a handover of its own.
+                answer.head = format!("{}twicesafe-same-as: {}\n", answer.head, given.intent.number()).into();
+                Outcome::Answered(answer)
+            }
+            Err(Error::Pending { retry_after }) => {
+                let reason = "another event that means the same is being handed over".into();
+                Outcome::NotSent { reason, retry_after: Some(retry_after), passed_on: false }
+            }
+            Err(Error::Review) => Outcome::unknown(
+                "nobody knows whether another event that means the same was handed over; a person decides",
+            ),
+            Err(error) => Outcome::not_sent(&error.to_string()),
+        }
+    }
+
+    async fn send(&self, attempt: &Attempt, body: Bytes) -> Outcome {
+        let answered = match &self.inbox.target {
+            Target::Url { upstream, path_and_query, method, headers } => {
+                self.post(attempt, upstream, path_and_query, method, headers, body).await
+            }
+            Target::Destination { name, path_and_query, method } => {
+                self.call(attempt, name, path_and_query, method, body).await
+            }
+        };
+        match answered {
+            Ok(whole) => {
+                let is_well = !(whole.status.is_server_error()
+                    || matches!(whole.status.as_u16(), 404 | 408 | 410 | 425 | 429));
+                self.note(is_well);
+                self.judged(&whole)
+            }
+            Err(Failure::NotSent(why)) => {
+                self.note(false);
+                Outcome::not_sent(&why)
+            }
+            Err(Failure::Unknown(why)) => {
+                self.note(false);
+                Outcome::unknown(&why)
+            }
+        }
+    }
+
+    fn note(&self, went: bool) {
+        *self.went.lock().unwrap_or_else(PoisonError::into_inner) = Some(went);
+    }
+
+    /// 2xx says that it was taken. Anything else says that it was not, and is tried again: a target that is being set up anew
+    /// answers 404. After 408 and 5xx nobody knows how far it came.
+    fn judged(&self, whole: &Whole) -> Outcome {
+        let status = whole.status;
+        let reason = || format!("the target answered {}", status.as_u16()).into();
+        if status.is_success() {
+            let answer = whole.kept(None);
+            return Outcome::Answered(match self.inbox.respond {
+                Respond::Target => answer,
+                Respond::Accepted => answer.limited(ANSWER_KEPT_BYTES_MAX),
+            });
+        }
+        let retry_after = whole.retry_after();
+        match status.is_server_error() || status == StatusCode::REQUEST_TIMEOUT {
+            true => Outcome::Unknown { reason: reason(), retry_after, park: false },
+            false => Outcome::NotSent { reason: reason(), retry_after, passed_on: false },
+        }
+    }
+
+    async fn post(
+        &self,
+        attempt: &Attempt,
+        upstream: &Upstream,
+        path_and_query: &str,
+        method: &Method,
+        fixed: &HeaderMap,
+        body: Bytes,
+    ) -> Result<Whole, Failure> {
+        let mut request = hyper::Request::new(Full::new(body.clone()));
+        *request.method_mut() = method.clone();
+        *request.uri_mut() = upstream.base().join(path_and_query).map_err(Failure::NotSent)?;
+        *request.headers_mut() = self.headers(attempt, &body);
+        for (name, value) in fixed {
+            request.headers_mut().insert(name.clone(), value.clone());
+        }
+        let is_sent = AtomicBool::new(false);
+        let may_send = || {
+            attempt.check_send().map_err(|_| "TS0023: too late to send under this permit".to_owned())?;
+            is_sent.store(true, Ordering::Relaxed);
+            Ok(())
+        };
+        let started = Instant::now();
+        let timeout = self.inbox.timeout;
+        let exchanged = tokio::time::timeout(timeout, upstream.exchange(request, Care::Little, may_send));
+        let (response, lent) = exchanged.await.unwrap_or_else(|_| {
+            let why = "it did not answer in time".to_owned();
+            Err(if is_sent.load(Ordering::Relaxed) { Failure::Unknown(why) } else { Failure::NotSent(why) })
+        })?;
+        let limits = Limits { started, whole: timeout, large: timeout };
+        Whole::read(response, lent, limits, |_| None).await
+    }
+
+    /// A guarded call at a destination, under its own key: what is done there is done once, whatever becomes of the event.
+    async fn call(
+        &self,
+        attempt: &Attempt,
+        name: &str,
+        path_and_query: &str,
+        method: &Method,
+        body: Bytes,
+    ) -> Result<Whole, Failure> {
+        let uri = format!("/to/{name}{path_and_query}");
+        let uri = uri.parse().map_err(|_| Failure::NotSent("the path is no address".to_owned()))?;
+        // Only what says what the body is: a destination has headers of its own, and knows its key.
+        let mut headers = self.headers(attempt, &body);
+        let own = [(CONTENT_TYPE, CONTENT_TYPE.as_str()), (IDEMPOTENCY_KEY, "webhook-id")];
+        let own = own.map(|(name, from)| headers.remove(from).map(|value| (name, value)));
+        let headers: HeaderMap = own.into_iter().flatten().collect();
+        attempt
+            .check_send()
+            .map_err(|_| Failure::NotSent("too late to send under this permit".to_owned()))?;
+        let (open, mut request) = Request::made(method.clone(), uri, headers, body);
+        let principal = Principal::anybody(self.shared.ledger.actor().clone());
+        let called = crate::gateway::carried(&self.shared, principal, &mut request);
+        // The guard waits as long as its route says, and settles whatever is under way.
+        let response = match called.await {
+            Ok(response) => response,
+            Err(problem) => problem.into_response(),
+        };
+        drop(open);
+        let stands = response.headers.get("twicesafe-status").and_then(|value| value.to_str().ok());
+        let is_open = matches!(stands, Some("held" | "ready" | "pending" | "retryable" | "review"));
+        let (status, kept) = (response.status, response.headers.clone());
+        let read = Limited::new(response.body, ANSWER_READ_BYTES_MAX).collect().await;
+        let body = read.map_err(|_| Failure::Unknown("its answer was cut short".to_owned()))?.to_bytes();
+        if is_open && status.is_success() {
+            let why = format!("at the destination it is {}", stands.unwrap_or_default());
+            return Err(Failure::NotSent(why));
+        }
+        // Nothing of what the guard could not do was done by us: it is asked again.
+        let status = match status.is_server_error() {
+            true => StatusCode::CONFLICT,
+            false => status,
+        };
+        Ok(Whole::of(status, &kept, Body::Kept(body)))
+    }
+
+    /// The event's own headers, and what the target knows it by: an id that is the same on every attempt, a time, a signature.
+    fn headers(&self, attempt: &Attempt, body: &[u8]) -> HeaderMap {
+        let mut headers = self.event.headers.clone();
+        if self.event.facts.period.is_some() {
+            // A hint is not the event.
+            headers.clear();
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        }
+        if self.inbox.is_array {
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        }
+        let id = format!("msg_{}", attempt.destination_key());
+        let seconds = jiff::Timestamp::now().as_second();
+        let mut put = |name: &'static str, value: &str| {
+            if let Ok(value) = HeaderValue::from_str(value) {
+                headers.insert(name, value);
+            }
+        };
+        put("user-agent", concat!("twicesafe/", env!("CARGO_PKG_VERSION")));
+        put("webhook-id", &id);
+        put("webhook-timestamp", &seconds.to_string());
+        put("twicesafe-inbox", &self.inbox.name);
+        put("twicesafe-attempt", &attempt.number().to_string());
+        put("twicesafe-event", &in_header(self.id.as_str()));
+        if attempt.is_late() {
+            put("twicesafe-late", "true");
+        }
+        if let Some(key) = &self.inbox.signing {
+            let mut signing = hmac::Context::with_key(key);
+            signing.update(format!("{id}.{seconds}.").as_bytes());
+            signing.update(body);
+            put("webhook-signature", &format!("v1,{}", STANDARD.encode(signing.sign())));
+        }
+        headers
+    }
+}

@@ -1,0 +1,254 @@
+//! Arrival: verified, committed, acknowledged (S36-S38).
+
+use super::*;
+use twicesafe_server::Right;
+
+#[tokio::test]
+async fn s36_what_is_signed_is_taken_and_handed_over() {
+    let inbox = Inbox::with(&format!("    signing_secret: {TARGET_SECRET}\n")).await;
+    let body = json!({ "order": 1, "text": "ünï" });
+    let heard = inbox.send("evt_1", &body).await;
+    assert_eq!((heard.status, &heard.json), (200, &json!({ "accepted": 1, "known": 0 })));
+    let requests = inbox.requests(1).await;
+    let got = &requests[0];
+    assert_eq!(got.line, "POST /webhook HTTP/1.1");
+    assert_eq!((&got.body, got.raw.as_slice()), (&body, body.to_string().as_bytes()));
+    assert_eq!(got.header("content-type"), Some("application/json"));
+    assert_eq!(got.header("x-topic"), Some("orders/create"));
+    assert_eq!(got.header("twicesafe-event"), Some("evt_1"));
+    // The target can verify it as the Standard Webhooks say.
+    let id = got.header("webhook-id").unwrap();
+    let at = got.header("webhook-timestamp").unwrap().parse().unwrap();
+    assert_eq!(got.header("webhook-signature"), Some(signed(TARGET_SECRET, id, at, &got.raw).as_str()));
+    inbox.status("evt_1", "done").await;
+    inbox.world.stop().await;
+}
+
+#[tokio::test]
+async fn s36_what_is_not_signed_right_is_only_counted() {
+    let inbox = Inbox::new().await;
+    let (at, body) = (inbox.now_s(), br#"{"order":1}"#);
+    let right = signed(SECRET, "evt_1", at, body);
+    let other = signed(TARGET_SECRET, "evt_1", at, body);
+    for (id, at, signature, body) in [
+        ("evt_1", at, other.as_str(), body.as_slice()),
+        ("evt_1", at, &right, br#"{"order":2}"#),
+        ("evt_2", at, &right, body),
+        ("evt_1", at + 1, &right, body),
+        ("evt_1", at, "v1,", body),
+        ("evt_1", at, "v1,AAAA", body),
+        ("evt_1", at, right.trim_start_matches("v1,"), body),
+        ("evt_1", at, "", body),
+    ] {
+        inbox.send_signed(id, at, signature, body).await.refused(401, "TS0111");
+    }
+    let unsigned = inbox.world.post("/in/shop", &json!({ "order": 1 })).await;
+    unsigned.refused(401, "TS0111");
+    assert_eq!(inbox.world.get("/v1/intents").await.json["intents"], json!([]));
+    let metrics = inbox.world.get("/metrics").await.text;
+    assert!(
+        metrics.contains(r#"twicesafe_inbox_events_total{inbox="shop",result="unverified"} 9"#),
+        "{metrics}"
+    );
+    inbox.requests(0).await;
+    inbox.world.stop().await;
+}
+
+#[tokio::test]
+async fn s36_several_secrets_and_several_signatures_while_one_is_being_replaced() {
+    let inbox = Inbox::with(&format!("    secrets: [{TARGET_SECRET}, {SECRET}]\n")).await;
+    let (at, body) = (inbox.now_s(), b"{}");
+    let old = signed(SECRET, "evt_1", at, body);
+    assert_eq!(inbox.send_signed("evt_1", at, &old, body).await.status, 200);
+    let new = signed(TARGET_SECRET, "evt_2", at, body);
+    let list = format!("v1a,unknown v1,AAAA {new}");
+    assert_eq!(inbox.send_signed("evt_2", at, &list, body).await.status, 200);
+    let shown = inbox.status("evt_2", "done").await;
+    assert_eq!(shown["verified"], "standard-webhooks, secret 1");
+    inbox.requests(2).await;
+    inbox.world.stop().await;
+}
+
+#[tokio::test]
+async fn s36_a_skewed_clock_is_explained_and_an_old_event_is_not_taken() {
+    let inbox = Inbox::new().await;
+    let now = inbox.now_s();
+    let old = inbox.send_at("evt_1", &json!({}), now - 412).await;
+    let words = old.refused(401, "TS0112").json["message"].as_str().unwrap();
+    assert!(words.contains("412 s before") && words.contains("300 s are allowed"), "{words}");
+    let early = inbox.send_at("evt_1", &json!({}), now + 3600).await;
+    assert!(early.refused(401, "TS0112").json["message"].as_str().unwrap().contains("3600 s after"));
+    assert_eq!(inbox.send_at("evt_1", &json!({}), now - 299).await.status, 200);
+    inbox.requests(1).await;
+    inbox.world.stop().await;
+}
+
+#[tokio::test]
+async fn s37_a_known_id_is_always_acknowledged_and_handed_over_once() {
+    let inbox = Inbox::with("    retention: 1d\n").await;
+    let body = order(1, 1);
+    let many = (0..8).map(|_| inbox.send("evt_1", &body));
+    let heard = futures_util::future::join_all(many).await;
+    assert!(heard.iter().all(|heard| heard.status == 200), "{heard:#?}");
+    let accepted: i64 = heard.iter().map(|heard| heard.json["accepted"].as_i64().unwrap()).sum();
+    assert_eq!(accepted, 1);
+    inbox.requests(1).await;
+    inbox.status("evt_1", "done").await;
+    // Redelivered after days: signed anew, with its answer gone, and after it was forgotten.
+    for days in [1, 3, 60] {
+        inbox.pass(Duration::from_secs(days * 86_400)).await;
+        inbox.world.ledger.sweep().await.unwrap();
+        assert_eq!(inbox.send("evt_1", &body).await.json, json!({ "accepted": 0, "known": 1 }));
+    }
+    let shown = inbox.world.get("/v1/inbox/event?inbox=shop&id=evt_1").await;
+    assert_eq!((&shown.json["status"], &shown.json["body"]), (&json!("done"), &Value::Null), "{shown:?}");
+    inbox.requests(1).await;
+    inbox.world.stop().await;
+}
+
+#[tokio::test]
+async fn s37_a_paused_inbox_takes_events_and_hands_none_over() {
+    let inbox = Inbox::new().await;
+    let paused = inbox.world.post("/v1/inbox/pause", &json!({ "inbox": "shop", "reason": "moving" })).await;
+    assert_eq!(paused.json["paused"], "moving");
+    assert_eq!(inbox.send("evt_1", &order(1, 1)).await.status, 200);
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    inbox.requests(0).await;
+    assert_eq!(inbox.world.get("/v1/inboxes").await.json["inboxes"][0]["paused"], "moving");
+    inbox.world.post("/v1/inbox/resume", &json!({ "inbox": "shop" })).await;
+    inbox.requests(1).await;
+    inbox.world.stop().await;
+}
+
+#[tokio::test]
+async fn s37_without_the_ledger_nothing_is_acknowledged() {
+    let folder = std::env::temp_dir().join(format!("twicesafe-inbox-full-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let address = format!("sqlite:{}", folder.join("ledger.db").display());
+    let clock = std::sync::Arc::new(twicesafe_ledger::ManualClock::at(1_800_000_000_000));
+    let ledger =
+        twicesafe_ledger::Open::at(&address).clock(clock.clone()).bytes_max(1 << 20).open().await.unwrap();
+    let target = Destination::new().await;
+    let world = World::on(ledger, clock, &configuration(&target, "", "")).await;
+    world.post("/v1/inbox/pause", &json!({ "inbox": "shop" })).await;
+    let inbox = Inbox { world, target };
+    let large = json!({ "text": "x".repeat(100_000) });
+    let mut taken = 0;
+    let refused = loop {
+        let heard = inbox.send(&format!("evt_{taken}"), &large).await;
+        match heard.status {
+            200 => taken += 1,
+            _ => break heard,
+        }
+    };
+    refused.refused(503, "TS0044");
+    assert!(refused.headers["retry-after"].parse::<u64>().unwrap() >= 1);
+    assert!(taken > 0);
+    // What was acknowledged is there; what was refused is not.
+    assert_eq!(inbox.status(&format!("evt_{}", taken - 1), "ready").await["status"], "ready");
+    inbox.world.get(&format!("/v1/inbox/event?inbox=shop&id=evt_{taken}")).await.refused(404, "TS0035");
+    inbox.world.stop().await;
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[tokio::test]
+async fn s38_only_the_id_decides_and_a_differing_body_is_journalled() {
+    let inbox = Inbox::new().await;
+    inbox.send("evt_1", &order(1, 1)).await;
+    inbox.status("evt_1", "done").await;
+    for _ in 0..2 {
+        assert_eq!(inbox.send("evt_1", &order(1, 2)).await.status, 200);
+    }
+    let shown = inbox.status("evt_1", "done").await;
+    let events: Vec<&str> =
+        shown["deliveries"].as_array().unwrap().iter().map(|row| row["event"].as_str().unwrap()).collect();
+    assert_eq!(events, ["accepted", "claimed", "answered", "differed"]);
+    let requests = inbox.requests(1).await;
+    assert_eq!(versions(&requests), [1]);
+    inbox.world.stop().await;
+}
+
+#[tokio::test]
+async fn s38_arrays_are_split_and_each_element_is_known_by_itself() {
+    let provider = "    provider:
+      signature: { header: x-signature, algorithm: secret }
+      id: event.body.eventId
+      array: true
+    secrets: [s3cret]
+    lane: event.body.objectId
+";
+    let inbox = Inbox::with(provider).await;
+    let send = |body: &'static str| {
+        let headers = [("content-type", "application/json"), ("x-signature", "s3cret")];
+        async move { (headers, body) }
+    };
+    let (headers, body) =
+        send(r#"[ {"eventId": 1, "objectId": 7, "amount": 1.50} , {"eventId":2,"objectId":7} ]"#).await;
+    let heard = inbox.world.send("POST", "/in/shop", &headers, body.as_bytes()).await;
+    assert_eq!(heard.json, json!({ "accepted": 2, "known": 0 }), "{heard:?}");
+    let heard = inbox
+        .world
+        .send("POST", "/in/shop", &headers, br#"[{"eventId":2,"objectId":7},{"eventId":3,"objectId":7}]"#)
+        .await;
+    assert_eq!(heard.json, json!({ "accepted": 1, "known": 1 }));
+    let requests = inbox.requests(3).await;
+    assert_eq!(requests[0].raw, br#"{"eventId": 1, "objectId": 7, "amount": 1.50}"#);
+    // All or none.
+    let heard = inbox.world.send("POST", "/in/shop", &headers, br#"[{"eventId":4},{"objectId":7}]"#).await;
+    heard.refused(400, "TS0113");
+    inbox.world.send("POST", "/in/shop", &headers, b"{}").await.refused(400, "TS0113");
+    assert_eq!(inbox.world.send("POST", "/in/shop", &headers, b"[]").await.status, 200);
+    inbox.requests(3).await;
+    inbox.world.stop().await;
+}
+
+#[tokio::test]
+async fn handshakes_are_answered_and_are_no_events() {
+    let inbox = Inbox::with("    provider: slack\n    secrets: [slack-secret]\n").await;
+    let send = async |body: &str| {
+        let at = inbox.now_s().to_string();
+        let key = hmac::Key::new(hmac::HMAC_SHA256, b"slack-secret");
+        let signature = hmac::sign(&key, format!("v0:{at}:{body}").as_bytes());
+        let hex: String = signature.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+        let signature = format!("v0={hex}");
+        let headers = [
+            ("content-type", "application/json"),
+            ("x-slack-request-timestamp", at.as_str()),
+            ("x-slack-signature", signature.as_str()),
+        ];
+        inbox.world.send("POST", "/in/shop", &headers, body.as_bytes()).await
+    };
+    let heard = send(r#"{"type":"url_verification","challenge":"3eZbrw1aBm2rZg"}"#).await;
+    assert_eq!((heard.status, heard.text.as_str()), (200, "3eZbrw1aBm2rZg"));
+    assert_eq!(send(r#"{"type":"event_callback","event_id":"Ev1"}"#).await.json["accepted"], 1);
+    inbox.requests(1).await;
+    assert_eq!(inbox.world.get("/v1/intents").await.json["intents"].as_array().unwrap().len(), 1);
+    inbox.world.stop().await;
+}
+
+#[tokio::test]
+async fn what_does_not_fit_is_refused_with_its_reason() {
+    let inbox = Inbox::with("    bytes_max: 1000\n    id: event.body.id\n").await;
+    inbox.world.post("/in/other", &json!({})).await.refused(404, "TS0110");
+    inbox.world.get("/in/shop").await.refused(405, "TS0071");
+    inbox.send("evt_1", &json!({ "text": "x".repeat(2000) })).await.refused(413, "TS0005");
+    for body in [json!({}), json!({ "id": null }), json!({ "id": "" }), json!({ "id": 1.5 }), json!([])] {
+        inbox.send("evt_1", &body).await.refused(400, "TS0113");
+    }
+    assert_eq!(inbox.world.get("/v1/intents").await.json["intents"], json!([]));
+    inbox.world.stop().await;
+}
+
+#[tokio::test]
+async fn without_a_provider_a_token_is_needed() {
+    let target = Destination::new().await;
+    let yaml = format!("inboxes:\n  cron:\n    id: event.body.id\n    deliver: {}/hook\n", target.base());
+    let world = World::configured(&yaml).await;
+    let token = world.token("cron", &[Right::Act]).await;
+    let other = world.token("other", &[Right::Review]).await;
+    let body = json!({ "id": "a" });
+    assert_eq!(world.post_as(&token, "/in/cron", &body).await.status, 200);
+    world.post_as(&other, "/in/cron", &body).await.refused(403, "TS0074");
+    world.post("/in/cron", &body).await.refused(401, "TS0072");
+    world.stop().await;
+}

@@ -1,0 +1,128 @@
+//! What people do with events: look, replay, park, forget.
+
+use super::*;
+use crate::gateway::destination::Do;
+use twicesafe_server::Right;
+
+fn about(id: &str) -> Value {
+    json!({ "inbox": "shop", "id": id, "reason": "asked for" })
+}
+
+#[tokio::test]
+async fn an_event_is_shown_with_what_arrived_and_what_became_of_it() {
+    let inbox = Inbox::with("    lane: event.body.order\n").await;
+    inbox.send("evt_1", &order(7, 1)).await;
+    let shown = inbox.status("evt_1", "done").await;
+    assert_eq!(shown["verified"], "standard-webhooks, secret 1");
+    assert_eq!((&shown["object"], &shown["body"]), (&json!("7"), &json!(order(7, 1).to_string())));
+    assert!(shown["headers"].as_array().unwrap().contains(&json!(["x-topic", "orders/create"])), "{shown}");
+    assert_eq!(shown["deliveries"].as_array().unwrap().len(), 3);
+    let listed = inbox.world.get("/v1/intents?scope=default/in/shop").await;
+    assert_eq!(listed.json["intents"][0]["key"], "evt_1");
+    let inboxes = inbox.world.get("/v1/inboxes").await.json;
+    assert_eq!(inboxes["inboxes"][0]["counts"], json!({ "arrived": 1, "delivered": 1 }));
+    inbox.world.get("/v1/inbox/event?inbox=shop&id=evt_9").await.refused(404, "TS0035");
+    inbox.world.stop().await;
+}
+
+#[tokio::test]
+async fn s29_a_replay_is_handed_over_again_under_another_id() {
+    let inbox = Inbox::new().await;
+    inbox.send("evt_1", &order(1, 1)).await;
+    inbox.status("evt_1", "done").await;
+    inbox
+        .world
+        .post("/v1/inbox/replay", &json!({ "inbox": "shop", "id": "evt_1", "reason": " " }))
+        .await
+        .refused(400, "TS0070");
+    assert_eq!(inbox.world.post("/v1/inbox/replay", &about("evt_1")).await.status, 200);
+    let requests = inbox.requests(2).await;
+    assert_eq!(requests[0].raw, requests[1].raw);
+    assert_ne!(requests[0].header("webhook-id"), requests[1].header("webhook-id"));
+    let shown = inbox.status("evt_1", "done").await;
+    assert_eq!(shown["generation"], 2);
+    assert!(shown["deliveries"].to_string().contains("asked for"));
+    // A redelivery is still one.
+    inbox.send("evt_1", &order(1, 1)).await;
+    inbox.requests(2).await;
+    inbox.world.stop().await;
+}
+
+#[tokio::test]
+async fn s38_a_redelivery_never_reopens_what_a_person_parked_or_forgot() {
+    let inbox = Inbox::with("    retries: { attempts: 1 }\n").await;
+    inbox.target.script([Do::Say(500, json!({})), Do::Say(404, json!({}))]);
+    // In review; out of attempts; waiting.
+    inbox.send("review", &order(1, 1)).await;
+    inbox.status("review", "review").await;
+    inbox.send("retryable", &order(1, 1)).await;
+    inbox.status("retryable", "retryable").await;
+    inbox.world.post("/v1/inbox/pause", &json!({ "inbox": "shop" })).await;
+    inbox.send("ready", &order(1, 1)).await;
+    inbox.send("forgotten", &order(1, 1)).await;
+    for (id, status) in [("review", "failed"), ("retryable", "rejected"), ("ready", "rejected")] {
+        let parked = inbox.world.post("/v1/inbox/park", &about(id)).await;
+        assert_eq!((parked.status, &parked.json["intent_status"]), (200, &json!(status)), "{id}: {parked:?}");
+    }
+    assert_eq!(inbox.world.post("/v1/inbox/forget", &about("forgotten")).await.status, 200);
+    inbox.world.post("/v1/inbox/resume", &json!({ "inbox": "shop" })).await;
+    for id in ["review", "retryable", "ready", "forgotten"] {
+        for body in [order(1, 1), order(1, 2)] {
+            assert_eq!(inbox.send(id, &body).await.json, json!({ "accepted": 0, "known": 1 }), "{id}");
+        }
+    }
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    inbox.requests(2).await;
+    let forgotten = inbox.world.get("/v1/inbox/event?inbox=shop&id=forgotten").await;
+    assert_eq!((&forgotten.json["body"], &forgotten.json["headers"]), (&Value::Null, &json!([])));
+    // A person can have them all the same, but for what was forgotten.
+    inbox.pass(Duration::from_secs(60)).await;
+    inbox.world.ledger.sweep().await.unwrap();
+    for id in ["review", "retryable", "ready"] {
+        let replayed = inbox.world.post("/v1/inbox/replay", &about(id)).await;
+        assert_eq!(replayed.status, 200, "{id}: {replayed:?}");
+        inbox.status(id, "done").await;
+    }
+    inbox.world.post("/v1/inbox/replay", &about("forgotten")).await.refused(410, "TS0013");
+    inbox.requests(5).await;
+    inbox.world.stop().await;
+}
+
+#[tokio::test]
+async fn a_dead_letter_is_told_to_the_owner_and_can_be_replayed() {
+    let hooks = Destination::new().await;
+    let more = format!(
+        "people:\n  ann: {{ alert: {{ webhook: \"{0}/ann\" }}, rights: [review] }}\n  bob: {{ alert: {{ webhook: \"{0}/bob\" }}, rights: [review] }}\n",
+        hooks.base()
+    );
+    let inbox = Inbox::and("    owner: ann\n    retries: { attempts: 1 }\n", &more).await;
+    inbox.target.script([Do::Say(500, json!({}))]);
+    inbox.send("evt_1", &order(1, 1)).await;
+    inbox.status("evt_1", "review").await;
+    let started = std::time::Instant::now();
+    while hooks.requests().is_empty() && started.elapsed() < SOON {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let told: Vec<_> = hooks.requests().iter().map(|request| request.line.clone()).collect();
+    assert_eq!(told, ["POST /ann HTTP/1.1"]);
+    inbox.pass(Duration::from_secs(60)).await;
+    assert_eq!(inbox.world.post("/v1/inbox/replay", &about("evt_1")).await.status, 200);
+    inbox.status("evt_1", "done").await;
+    inbox.world.stop().await;
+}
+
+#[tokio::test]
+async fn s3_rights_are_needed() {
+    let inbox = Inbox::new().await;
+    inbox.send("evt_1", &order(1, 1)).await;
+    let act = inbox.world.token("n8n", &[Right::Act]).await;
+    for path in ["replay", "park", "forget"] {
+        inbox.world.post_as(&act, &format!("/v1/inbox/{path}"), &about("evt_1")).await.refused(403, "TS0074");
+    }
+    inbox.world.post_as(&act, "/v1/inbox/pause", &json!({ "inbox": "shop" })).await.refused(403, "TS0074");
+    let stranger = inbox.world.token_for("stranger", &Right::ALL, Some("acme"), &[], None).await;
+    inbox.world.post_as(&stranger, "/v1/inbox/replay", &about("evt_1")).await.refused(403, "TS0074");
+    assert_eq!(inbox.world.get_as(&stranger, "/v1/inboxes").await.json["inboxes"], json!([]));
+    inbox.world.stop().await;
+}

@@ -1,0 +1,164 @@
+//! Handing over: tried again with the same id until the target says done, or somebody must look.
+
+use super::*;
+use crate::gateway::destination::Do;
+
+#[tokio::test]
+async fn what_is_not_taken_is_handed_over_again_with_the_same_id() {
+    let inbox = Inbox::with("    timeout: 300ms\n    retries: { base: 10ms }\n").await;
+    inbox.target.script([
+        Do::Say(404, json!({})),
+        Do::Say(503, json!({})),
+        Do::ActAndHang,
+        Do::ActAndClose,
+        Do::Say(301, json!({})),
+    ]);
+    inbox.send("evt_1", &order(1, 1)).await;
+    let started = std::time::Instant::now();
+    while inbox.target.requests().len() < 6 && started.elapsed() < SOON {
+        inbox.pass(Duration::from_secs(1)).await;
+    }
+    let requests = inbox.requests(6).await;
+    let ids: Vec<_> = requests.iter().map(|request| request.header("webhook-id").unwrap()).collect();
+    assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
+    let attempts: Vec<_> =
+        requests.iter().map(|request| request.header("twicesafe-attempt").unwrap()).collect();
+    assert_eq!(attempts, ["1", "2", "3", "4", "5", "6"]);
+    inbox.status("evt_1", "done").await;
+    inbox.world.stop().await;
+}
+
+#[tokio::test]
+async fn s26_retry_after_is_obeyed() {
+    let inbox = Inbox::with("    retries: { base: 10ms }\n").await;
+    inbox.target.script([Do::SayWith(429, "retry-after", "100")]);
+    inbox.send("evt_1", &order(1, 1)).await;
+    inbox.requests(1).await;
+    inbox.pass(Duration::from_secs(90)).await;
+    tokio::time::sleep(Duration::from_millis(800)).await;
+    inbox.requests(1).await;
+    inbox.pass(Duration::from_secs(11)).await;
+    inbox.requests(2).await;
+    inbox.world.stop().await;
+}
+
+#[tokio::test]
+async fn s38_a_redelivery_reopens_what_ran_out_of_attempts() {
+    for (status, answer) in [("review", 500), ("retryable", 404)] {
+        let inbox = Inbox::with("    retries: { attempts: 2, base: 10ms }\n").await;
+        inbox.target.script([Do::Say(answer, json!({})), Do::Say(answer, json!({}))]);
+        inbox.send("evt_1", &order(1, 1)).await;
+        inbox.requests(1).await;
+        inbox.pass(Duration::from_secs(1)).await;
+        inbox.requests(2).await;
+        inbox.status("evt_1", status).await;
+        inbox.pass(Duration::from_secs(86_400)).await;
+        tokio::time::sleep(Duration::from_millis(600)).await;
+        inbox.requests(2).await;
+        let heard = inbox.send("evt_1", &order(1, 1)).await;
+        assert_eq!((heard.status, &heard.json["known"]), (200, &json!(1)));
+        inbox.requests(3).await;
+        inbox.status("evt_1", "done").await;
+        inbox.world.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_target_that_fails_is_left_alone_for_a_while() {
+    let rules = "    retries: { base: 1ms, cap: 1ms }\n    circuit: { failures: 3, pause: 1500ms }\n    limits: { concurrency: 1 }\n";
+    let inbox = Inbox::with(rules).await;
+    inbox.target.script((0..3).map(|_| Do::Say(503, json!({}))));
+    for id in 0..8 {
+        inbox.send(&format!("evt_{id}"), &order(id, 1)).await;
+        inbox.world.clock.advance(Duration::from_millis(10));
+    }
+    inbox.requests(3).await;
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    inbox.requests(3).await;
+    inbox.world.clock.advance(Duration::from_secs(1));
+    inbox.requests(11).await;
+    for id in 0..8 {
+        let shown = inbox.status(&format!("evt_{id}"), "done").await;
+        assert!(shown["attempts"].as_u64().unwrap_or(0) <= 4, "{shown}");
+    }
+    inbox.world.stop().await;
+}
+
+#[tokio::test]
+async fn respond_target_gives_the_targets_answer_and_repetitions_the_first() {
+    let inbox = Inbox::with("    respond: target\n").await;
+    inbox
+        .target
+        .script([Do::ActAndSay(201, json!({ "ticket": 17 })), Do::ActAndSay(201, json!({ "ticket": 18 }))]);
+    let first = inbox.send("evt_1", &order(1, 1)).await;
+    assert_eq!((first.status, &first.json), (201, &json!({ "ticket": 17 })));
+    let again = inbox.send("evt_1", &order(1, 1)).await;
+    assert_eq!((again.status, &again.json), (201, &json!({ "ticket": 17 })));
+    assert_eq!(again.headers["idempotent-replayed"], "true");
+    inbox.requests(1).await;
+    inbox.world.stop().await;
+}
+
+#[tokio::test]
+async fn respond_target_never_says_no_to_what_is_on_record() {
+    let provider = "    provider:
+      signature: { header: x-signature, algorithm: secret }
+      id: event.body.id
+      answers_within: 1s
+    secrets: [s3cret]
+    respond: target
+    timeout: 20s
+";
+    let inbox = Inbox::with(provider).await;
+    inbox.target.script([Do::ActLate(Duration::from_millis(1500))]);
+    let headers = [("content-type", "application/json"), ("x-signature", "s3cret")];
+    let heard = inbox.world.send("POST", "/in/shop", &headers, br#"{"id":"a"}"#).await;
+    assert_eq!((heard.status, &heard.json["status"]), (202, &json!("pending")));
+    inbox.status("a", "done").await;
+    inbox.requests(1).await;
+    inbox.world.stop().await;
+}
+
+#[tokio::test]
+async fn s31_what_was_left_behind_is_handed_over_by_the_next_server() {
+    let inbox = Inbox::new().await;
+    inbox.world.post("/v1/inbox/pause", &json!({ "inbox": "shop" })).await;
+    for id in 0..40 {
+        assert_eq!(inbox.send(&format!("evt_{id}"), &order(id, 1)).await.status, 200);
+    }
+    let Inbox { world, target } = inbox;
+    let (ledger, clock) = (world.ledger.clone(), world.clock.clone());
+    world.stop().await;
+    twicesafe_server::resume(&ledger, twicesafe_server::Pausable::Inbox, "shop").await.unwrap();
+    let world = World::on(ledger, clock, &configuration(&target, "", "")).await;
+    let inbox = Inbox { world, target };
+    let requests = inbox.requests(40).await;
+    let mut orders: Vec<_> = requests.iter().map(|request| request.body["order"].as_u64().unwrap()).collect();
+    orders.sort_unstable();
+    assert_eq!(orders, (0..40).collect::<Vec<_>>());
+    inbox.world.stop().await;
+}
+
+#[tokio::test]
+async fn s41_neither_secrets_nor_signatures_are_stored_or_handed_over() {
+    let inbox = Inbox::new().await;
+    let (at, body) = (inbox.now_s().to_string(), "{}");
+    let signature = signed(SECRET, "evt_1", inbox.now_s(), body.as_bytes());
+    let headers = [
+        ("content-type", "application/json"),
+        ("webhook-id", "evt_1"),
+        ("webhook-timestamp", at.as_str()),
+        ("webhook-signature", signature.as_str()),
+        ("authorization", "Bearer hidden-1"),
+        ("cookie", "hidden-2"),
+        ("x-api-key", "hidden-3"),
+    ];
+    assert_eq!(inbox.world.send("POST", "/in/shop", &headers, body.as_bytes()).await.status, 200);
+    let requests = inbox.requests(1).await;
+    let shown = inbox.world.get("/v1/intent?scope=default/in/shop&key=evt_1").await.text;
+    for secret in ["hidden-", signature.trim_start_matches("v1,"), SECRET] {
+        assert!(!shown.contains(secret), "{shown}");
+        assert!(!requests[0].headers.iter().any(|(_, value)| value.contains(secret)), "{:?}", requests[0]);
+    }
+    inbox.world.stop().await;
+}

@@ -1,0 +1,144 @@
+//! Events that mean the same, hints instead of events, and destinations as targets.
+
+use super::*;
+use crate::gateway::destination::Do;
+
+#[tokio::test]
+async fn events_that_mean_the_same_are_handed_over_once() {
+    let inbox =
+        Inbox::with("    intent: event.body.order\n    retries: { base: 10ms }\n    timeout: 2s\n").await;
+    inbox.target.script([Do::Say(503, json!({})), Do::ActLate(Duration::from_millis(200))]);
+    let body = order(1, 1);
+    futures_util::future::join(inbox.send("paid_1", &body), inbox.send("approved_1", &body)).await;
+    let started = std::time::Instant::now();
+    while inbox.target.effects().is_empty() && started.elapsed() < SOON {
+        inbox.pass(Duration::from_secs(1)).await;
+    }
+    inbox.pass(Duration::from_secs(5)).await;
+    let shown = [inbox.status("paid_1", "done").await, inbox.status("approved_1", "done").await];
+    inbox.target.check_effects(1);
+    // It can be seen which of them did nothing of its own.
+    let same: Vec<_> =
+        shown.iter().filter(|shown| shown["answer"].to_string().contains("twicesafe-same-as")).collect();
+    assert_eq!(same.len(), 1, "{shown:#?}");
+    assert_eq!(shown[0]["means"], "1");
+    inbox.send("shipped_1", &order(1, 1)).await;
+    inbox.status("shipped_1", "done").await;
+    inbox.target.check_effects(1);
+    inbox.send("paid_2", &order(2, 1)).await;
+    inbox.status("paid_2", "done").await;
+    inbox.target.check_effects(2);
+    inbox.send("nothing", &json!({})).await.refused(400, "TS0113");
+    inbox.send("long", &json!({ "order": "x".repeat(300) })).await.refused(400, "TS0113");
+    // A person's replay is handed over, whatever it means.
+    let replay = json!({ "inbox": "shop", "id": "shipped_1", "reason": "lost" });
+    assert_eq!(inbox.world.post("/v1/inbox/replay", &replay).await.status, 200);
+    inbox.status("shipped_1", "done").await;
+    inbox.target.check_effects(3);
+    // Whatever letters it has.
+    for id in ["a", "b"] {
+        inbox.send(id, &json!({ "order": "Zürich 100 %" })).await;
+        inbox.status(id, "done").await;
+    }
+    inbox.target.check_effects(4);
+    inbox.world.stop().await;
+}
+
+#[tokio::test]
+async fn hints_say_only_that_an_object_has_changed_once_a_period_and_nothing_is_lost() {
+    let inbox = Inbox::with("    lane: event.body.order\n    hint: 60s\n    retries: { base: 10ms }\n").await;
+    for (id, about) in [("a", 1), ("b", 1), ("c", 2)] {
+        assert_eq!(inbox.send(id, &json!({ "order": about, "secret": "x" })).await.status, 200);
+    }
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    inbox.requests(0).await;
+    inbox.target.script([Do::Say(503, json!({}))]);
+    inbox.pass(Duration::from_secs(60)).await;
+    let started = std::time::Instant::now();
+    while inbox.target.effects().len() < 2 && started.elapsed() < SOON {
+        inbox.pass(Duration::from_millis(500)).await;
+    }
+    inbox.pass(Duration::from_secs(5)).await;
+    for id in ["a", "b", "c"] {
+        inbox.status(id, "done").await;
+    }
+    let mut objects: Vec<_> = inbox.target.effects().iter().map(|effect| effect.body.clone()).collect();
+    objects.sort_by_key(|body| body["object"].to_string());
+    assert_eq!(
+        objects,
+        [
+            json!({ "type": "changed", "inbox": "shop", "object": "1" }),
+            json!({ "type": "changed", "inbox": "shop", "object": "2" })
+        ]
+    );
+    // What arrives after the hint is told by the next one.
+    inbox.send("d", &json!({ "order": 1 })).await;
+    inbox.pass(Duration::from_secs(60)).await;
+    inbox.status("d", "done").await;
+    inbox.target.check_effects(3);
+    inbox.world.stop().await;
+}
+
+#[tokio::test]
+async fn a_destination_gets_a_guarded_call() {
+    let more = "destinations:
+  crm:
+    base: TARGET
+    auth: none
+    routes:
+      - { match: POST /contacts, action: contact.create, key: request.body.order, recovery: person }
+";
+    let inbox = Inbox::and("    deliver: { to: crm/contacts }\n    retries: { base: 10ms }\n", more).await;
+    inbox.target.script([Do::Say(429, json!({}))]);
+    inbox.send("evt_1", &order(1, 1)).await;
+    let started = std::time::Instant::now();
+    while inbox.target.effects().is_empty() && started.elapsed() < SOON {
+        inbox.pass(Duration::from_secs(2)).await;
+    }
+    inbox.pass(Duration::from_secs(10)).await;
+    inbox.status("evt_1", "done").await;
+    inbox.target.check_effects(1);
+    assert_eq!(inbox.target.effects()[0].line, "POST /contacts HTTP/1.1");
+    let guarded = inbox.world.get("/v1/intent?scope=default/crm/contact.create&key=1").await;
+    assert_eq!(guarded.json["status"], "done", "{guarded:?}");
+    // Another event about the same, by the route's key: the destination is not asked again.
+    inbox.send("evt_2", &order(1, 1)).await;
+    inbox.status("evt_2", "done").await;
+    inbox.target.check_effects(1);
+    inbox.world.stop().await;
+}
+
+#[tokio::test]
+async fn what_a_destination_is_not_done_with_is_not_done() {
+    let more = "destinations:
+  crm:
+    base: TARGET
+    auth: none
+    routes:
+      - { match: POST /contacts, action: contact.create, key: request.body.order, recovery: person, approve: true, on_hold: accepted }
+";
+    let inbox = Inbox::and("    deliver: { to: crm/contacts }\n    retries: { base: 10ms }\n", more).await;
+    inbox.send("evt_1", &order(1, 1)).await;
+    inbox.status("evt_1", "retryable").await;
+    let held = inbox.world.get("/v1/intent?scope=default/crm/contact.create&key=1").await;
+    assert_eq!(held.json["status"], "held");
+    let generation = held.json["generation"].as_u64().unwrap();
+    let token = inbox
+        .world
+        .token_for(
+            "ann",
+            &[twicesafe_server::Right::Approve, twicesafe_server::Right::Act],
+            None,
+            &[],
+            Some("ann"),
+        )
+        .await;
+    let yes = json!({ "scope": "default/crm/contact.create", "key": "1", "generation": generation });
+    assert_eq!(inbox.world.post_as(&token, "/v1/approve", &yes).await.status, 200);
+    let started = std::time::Instant::now();
+    while inbox.target.effects().is_empty() && started.elapsed() < SOON {
+        inbox.pass(Duration::from_secs(2)).await;
+    }
+    inbox.target.check_effects(1);
+    inbox.world.stop().await;
+}

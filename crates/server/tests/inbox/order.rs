@@ -1,0 +1,130 @@
+//! Objects: one event at a time, in the order of versions; one poisoned object does not hold up the others (S15, S39).
+
+use super::*;
+use crate::gateway::destination::Do;
+
+const LANES: &str = "    lane: event.body.order\n    version: event.body.version\n    retries: { base: 10ms }\n    in_flight_max: 100ms\n";
+
+async fn paused(rules: &str) -> Inbox {
+    let inbox = Inbox::with(rules).await;
+    inbox.world.post("/v1/inbox/pause", &json!({ "inbox": "shop" })).await;
+    inbox
+}
+
+async fn resume(inbox: &Inbox) {
+    inbox.world.post("/v1/inbox/resume", &json!({ "inbox": "shop" })).await;
+}
+
+#[tokio::test]
+async fn s15_what_waits_is_handed_over_in_the_order_of_versions() {
+    let inbox = paused(LANES).await;
+    for version in [5, 2, 9, 1, 7, 3] {
+        inbox.send(&format!("evt_{version}"), &order(1, version)).await;
+    }
+    resume(&inbox).await;
+    assert_eq!(versions(&inbox.requests(6).await), [1, 2, 3, 5, 7, 9]);
+    // One that comes when a newer one is there is handed over, and says so.
+    inbox.send("evt_4", &order(1, 4)).await;
+    let requests = inbox.requests(7).await;
+    assert_eq!(requests[6].header("twicesafe-late"), Some("true"));
+    assert_eq!(requests[5].header("twicesafe-late"), None);
+    inbox.world.stop().await;
+}
+
+#[tokio::test]
+async fn s15_the_next_one_waits_while_the_first_is_tried_again() {
+    let inbox = paused(LANES).await;
+    // Refused, away, unknown: none of them lets the next one pass.
+    inbox.target.script([Do::Say(404, json!({})), Do::Say(429, json!({})), Do::Say(500, json!({}))]);
+    for version in 1..=4 {
+        inbox.send(&format!("evt_{version}"), &order(1, version)).await;
+    }
+    resume(&inbox).await;
+    let started = std::time::Instant::now();
+    while inbox.target.requests().len() < 7 && started.elapsed() < SOON {
+        inbox.pass(Duration::from_secs(1)).await;
+        inbox.world.ledger.sweep().await.unwrap();
+    }
+    assert_eq!(versions(&inbox.requests(7).await), [1, 1, 1, 1, 2, 3, 4]);
+    inbox.world.stop().await;
+}
+
+#[tokio::test]
+async fn s15_an_older_snapshot_is_superseded_and_seen_to_be() {
+    let inbox = Inbox::with(&format!("{LANES}    version_means: snapshot\n")).await;
+    inbox.send("evt_5", &order(1, 5)).await;
+    inbox.status("evt_5", "done").await;
+    inbox.send("evt_3", &order(1, 3)).await;
+    inbox.status("evt_3", "superseded").await;
+    inbox.send("evt_6", &order(1, 6)).await;
+    assert_eq!(versions(&inbox.requests(2).await), [5, 6]);
+    let metrics = inbox.world.get("/metrics").await.text;
+    assert!(metrics.contains(r#"{inbox="shop",result="superseded"} 1"#), "{metrics}");
+    assert_eq!(inbox.send("evt_3", &order(1, 3)).await.status, 200);
+    inbox.requests(2).await;
+    inbox.world.stop().await;
+}
+
+#[tokio::test]
+async fn s39_one_poisoned_object_does_not_hold_up_the_others() {
+    let inbox =
+        paused(&format!("{LANES}    limits: {{ concurrency: 1 }}\n    circuit: {{ failures: 0 }}\n")).await;
+    inbox.target.script([Do::Say(500, json!({}))]);
+    inbox.send("poison", &order(1, 1)).await;
+    for version in 2..=5 {
+        inbox.send(&format!("behind_{version}"), &order(1, version)).await;
+    }
+    for id in 2..=20 {
+        inbox.send(&format!("evt_{id}"), &order(id, 1)).await;
+    }
+    resume(&inbox).await;
+    let requests = inbox.requests(20).await;
+    assert!(requests.iter().skip(1).all(|request| request.body["order"] != 1), "{requests:#?}");
+    inbox.status("behind_2", "ready").await;
+    let started = std::time::Instant::now();
+    while inbox.target.requests().len() < 25 && started.elapsed() < SOON {
+        inbox.pass(Duration::from_secs(1)).await;
+        inbox.world.ledger.sweep().await.unwrap();
+    }
+    assert_eq!(versions(&inbox.requests(25).await[20..]), [1, 2, 3, 4, 5]);
+    inbox.world.stop().await;
+}
+
+#[tokio::test]
+async fn s15_a_dead_letter_closes_its_object_or_lets_the_others_pass() {
+    for (on_review, passes) in [("block", false), ("pass", true)] {
+        for answer in [404, 500] {
+            let rules = format!("{LANES}    on_review: {on_review}\n").replace("base: 10ms", "attempts: 1");
+            let inbox = paused(&rules).await;
+            inbox.target.script([Do::Say(answer, json!({}))]);
+            inbox.send("evt_1", &order(1, 1)).await;
+            inbox.send("evt_2", &order(1, 2)).await;
+            resume(&inbox).await;
+            inbox.requests(if passes { 2 } else { 1 }).await;
+            if !passes {
+                // Somebody sets it aside, and the others go on.
+                let park = json!({ "inbox": "shop", "id": "evt_1", "reason": "broken" });
+                assert_eq!(inbox.world.post("/v1/inbox/park", &park).await.status, 200);
+                inbox.pass(Duration::from_secs(1)).await;
+                inbox.world.ledger.sweep().await.unwrap();
+                assert_eq!(versions(&inbox.requests(2).await), [1, 2]);
+            }
+            inbox.world.stop().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_event_without_its_object_is_handed_over_all_the_same() {
+    let inbox = Inbox::with(LANES).await;
+    assert_eq!(inbox.send("evt_1", &json!({ "other": 1 })).await.status, 200);
+    assert_eq!(inbox.send("evt_2", &json!({ "order": 1 })).await.status, 200);
+    assert_eq!(inbox.send("evt_3", &json!({ "order": 1, "version": "soon" })).await.status, 200);
+    // An object is known by whatever it is called.
+    for (version, id) in [(1, "long_1"), (2, "long_2")] {
+        let object = "ö\n".repeat(200);
+        assert_eq!(inbox.send(id, &json!({ "order": object, "version": version })).await.status, 200);
+    }
+    assert_eq!(versions(&inbox.requests(5).await[3..]), [1, 2]);
+    inbox.world.stop().await;
+}
