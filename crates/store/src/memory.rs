@@ -216,7 +216,8 @@ impl Memory {
         let line = |at: (Timestamp, IntentId)| {
             let record = &state.intents.get(&at.1)?.record;
             let scope = record.name.as_ref().map(|name| name.scope.as_str().to_owned());
-            Some(OnAgenda { at, due_at: record.due_at, scope })
+            let lane = record.place.as_ref().map(|place| place.lane.as_str().to_owned());
+            Some(OnAgenda { at, due_at: record.due_at, scope, lane })
         };
         lines.into_iter().filter_map(line).collect()
     }

@@ -260,7 +260,11 @@ impl Change {
     pub(crate) fn drops_request(&self) -> bool {
         match (&self.before, &self.after) {
             (Some(before), Some(after)) => {
-                before.record.generation != after.record.generation || after.record.tombstone
+                // What nobody comes back for is carried out again as it was.
+                let is_as_before = after.record.policy.unattended
+                    && after.record.fingerprint.is_some()
+                    && self.request.is_none();
+                before.record.generation != after.record.generation && !is_as_before || after.record.tombstone
             }
             (before, _) => before.is_some(),
         }

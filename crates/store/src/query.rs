@@ -151,4 +151,6 @@ pub struct OnAgenda {
     pub due_at: Option<Timestamp>,
     /// Its scope, unless it was forgotten.
     pub scope: Option<String>,
+    /// Its lane, if it has one.
+    pub lane: Option<String>,
 }

@@ -29,6 +29,7 @@ struct Inner {
     backend: Backend,
     watchers: Arc<Watchers>,
     polling: AtomicBool,
+    clock: Arc<dyn crate::clock::Clock>,
 }
 
 #[expect(clippy::large_enum_variant, reason = "there is one a store")]
@@ -58,6 +59,7 @@ impl Store {
             backend,
             watchers,
             polling: AtomicBool::new(false),
+            clock: options.clock,
         })))
     }
 
@@ -318,6 +320,11 @@ impl Store {
             Backend::Sqlite(sqlite) => Import::sqlite(sqlite.import(facts).await?),
             Backend::Postgres(postgres) => Import::postgres(postgres.import(facts).await?),
         })
+    }
+
+    /// The time of this machine, which may be wrong and may go back: for what others have signed with theirs.
+    pub fn system_millis(&self) -> i64 {
+        self.0.clock.system_millis()
     }
 
     /// Counts something a door cares about, by the hour, without waiting for a sync: it may be lost in a crash.

@@ -199,9 +199,14 @@ fn told_by_status(mut draft: Draft<'_>, claim: &Claim) -> Transition {
         Status::Ready | Status::Retryable => match draft.record.due_at {
             Some(due_at) if due_at > now => draft.wait(due_at, WaitCause::NotDue),
             _ => {
-                if draft.record.status == Status::Retryable
-                    && draft.record.tries >= draft.record.policy.attempts_max
-                {
+                let is_out = draft.record.status == Status::Retryable
+                    && draft.record.tries >= draft.record.policy.attempts_max;
+                if is_out && draft.record.policy.unattended && claim.grant == Grant::Permit {
+                    // Whoever carries it on by itself is nobody who asks again (S26): it waits to be accepted again, or for a
+                    // person.
+                    return draft.wait(now, WaitCause::NotDue);
+                }
+                if is_out {
                     // Out of attempts, and somebody asks again: a fresh round (S26).
                     draft.record.tries = 0;
                 }
@@ -216,10 +221,17 @@ fn told_by_status(mut draft: Draft<'_>, claim: &Claim) -> Transition {
             (None, Some(due_at)) if due_at > now => draft.wait(due_at, WaitCause::Pending),
             (None, _) => draft.wait(now, WaitCause::LookupDue),
         },
+        // A newer state was handed over meanwhile: this one must not come after it (S15).
+        Status::Review if may_reopen(&draft.record, claim) && draft.is_overtaken() => {
+            draft.settle_as(Status::Superseded);
+            draft.journal(Event::Superseded, "a newer version was already applied");
+            draft.refuse(Refusal::Superseded)
+        }
         Status::Review if may_reopen(&draft.record, claim) => {
             draft.rest_in(Status::Retryable);
             draft.record.tries = 0;
             draft.record.due_at = Some(now);
+            draft.keep_place();
             draft.journal(Event::Accepted, "it came again after it ran out of attempts");
             draft.wait(now, WaitCause::Accepted)
         }
@@ -302,6 +314,13 @@ impl Draft<'_> {
         self.tell(Verdict::Wait(Wait { until, cause }))
     }
 
+    /// A newer version of the whole state was applied.
+    fn is_overtaken(&self) -> bool {
+        let (Some(lane), Some(place)) = (&self.lane, &self.record.place) else { return false };
+        let is_older = place.version.is_some_and(|mine| lane.applied.is_some_and(|applied| mine < applied));
+        is_older && self.record.policy.version_means == VersionMeans::Snapshot
+    }
+
     /// What the lane says (S15).
     fn way(&self) -> Way {
         let (Some(lane), Some(place)) = (&self.lane, &self.record.place) else {
@@ -309,7 +328,7 @@ impl Draft<'_> {
         };
         let older = place.version.is_some_and(|mine| lane.applied.is_some_and(|applied| mine < applied));
         let means = self.record.policy.version_means;
-        if older && means == VersionMeans::Snapshot && !self.record.doubt {
+        if self.is_overtaken() && !self.record.doubt {
             return Way::Overtaken;
         }
         match lane.holder {

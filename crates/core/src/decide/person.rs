@@ -149,7 +149,14 @@ pub(super) fn reset(mut draft: Draft<'_>, reset: &Reset) -> Transition {
     if let Some(quiet_at) = draft.in_flight_until() {
         return draft.refuse(Refusal::TooEarly(quiet_at));
     }
+    let fingerprint = draft.record.fingerprint.clone();
     draft.start_generation();
+    if draft.record.policy.unattended && fingerprint.is_some() {
+        // Nobody comes back to say what is wanted: what was wanted is wanted again, now.
+        draft.record.fingerprint = fingerprint;
+        draft.record.due_at = Some(draft.now());
+        draft.keep_place();
+    }
     remember(&mut draft, digest);
     draft.journal(Event::Reset, &reset.reason);
     draft.noted(true)

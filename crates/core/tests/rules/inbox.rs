@@ -167,3 +167,53 @@ fn s15_out_of_attempts_it_blocks_or_lets_the_others_pass_like_a_review() {
         assert!(ledger.alerts.contains(&Alert::OutOfAttempts));
     }
 }
+
+#[test]
+fn s26_only_being_accepted_again_begins_a_new_round() {
+    let mut ledger = Ledger::agreed(event());
+    arrive(&mut ledger, "input");
+    exhaust(&mut ledger, not_sent);
+    // Who carries it on by itself, with an old copy of the record, is nobody who asks again.
+    assert!(matches!(ledger.claim(), Verdict::Wait(_)));
+    assert_eq!((ledger.record().status, ledger.record().tries), (Status::Retryable, 2));
+    arrive(&mut ledger, "input");
+    assert_eq!(ledger.permit().attempt, 1);
+}
+
+#[test]
+fn s29_a_reset_event_is_wanted_again_as_it_was_and_at_once() {
+    let mut ledger = Ledger::agreed(event()).in_lane(Lane::untouched(ME), Some(5));
+    arrive(&mut ledger, "input");
+    let permit = ledger.permit();
+    ledger.acted(&permit, answered("a"));
+    let fingerprint = ledger.record().fingerprint.clone();
+    ledger.reset();
+    let record = ledger.record();
+    assert_eq!((record.status, record.generation, &record.fingerprint), (Status::Ready, 2, &fingerprint));
+    assert_eq!((record.due_at, record.waits_until), (Some(ledger.moment.now), Some(Timestamp::NEVER)));
+    // A redelivery with another body changes nothing about that.
+    arrive(&mut ledger, "other");
+    assert_eq!(ledger.record().fingerprint, fingerprint);
+    // Who comes back itself says what it wants.
+    let mut attended = Ledger::agreed(Policy { unattended: false, ..event() });
+    let permit = attended.permit();
+    attended.acted(&permit, answered("a"));
+    attended.reset();
+    assert_eq!((attended.record().due_at, &attended.record().fingerprint), (None, &None));
+}
+
+#[test]
+fn s15_a_review_that_is_reopened_does_not_come_after_a_newer_state() {
+    let policy = Policy {
+        version_means: twicesafe_core::VersionMeans::Snapshot,
+        on_review: OnReview::Pass,
+        ..event()
+    };
+    let mut ledger = Ledger::agreed(policy).in_lane(Lane::untouched(ME), Some(1));
+    arrive(&mut ledger, "input");
+    exhaust(&mut ledger, unknown);
+    ledger.check(Status::Review, true);
+    ledger.lane.as_mut().unwrap().applied = Some(2);
+    assert_eq!(arrive(&mut ledger, "input"), Verdict::Refuse(Refusal::Superseded));
+    assert_eq!(ledger.record().status, Status::Superseded);
+}

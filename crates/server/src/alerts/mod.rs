@@ -87,8 +87,9 @@ impl Alerts {
     }
 
     async fn raised(self: &Arc<Self>, alarm: &Alarm) {
-        if alarm.alert != Alert::DoubleEffect {
-            // The others leave the intent in a status that is found by looking.
+        if !matches!(alarm.alert, Alert::DoubleEffect | Alert::OutOfAttempts) {
+            // The others leave the intent in a status that is found by looking. What is out of attempts does, too, but may
+            // stand behind many that only wait for their time.
             return;
         }
         let store = self.shared.ledger.store();
@@ -98,7 +99,12 @@ impl Alerts {
         };
         match found {
             Ok((Some(stored), now)) => {
-                let occasion = Occasion { kind: Kind::DoubleEffect, stored: Arc::new(stored), now };
+                let kind = match alarm.alert {
+                    Alert::DoubleEffect => Some(Kind::DoubleEffect),
+                    _ => kind_of(&stored),
+                };
+                let Some(kind) = kind else { return };
+                let occasion = Occasion { kind, stored: Arc::new(stored), now };
                 let mut untold = self.untold.lock().unwrap_or_else(PoisonError::into_inner);
                 if untold.len() < UNTOLD_MAX {
                     untold.push(occasion);
@@ -106,7 +112,7 @@ impl Alerts {
             }
             Ok((None, _)) => {}
             Err(error) => {
-                tracing::error!(code = %error.code(), intent = %alarm.intent, "a double effect could not be told: {error}")
+                tracing::error!(code = %error.code(), intent = %alarm.intent, "an alarm could not be told: {error}")
             }
         }
     }

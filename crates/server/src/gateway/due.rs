@@ -51,6 +51,7 @@ impl Due {
     /// Goes on until the server stops.
     pub(crate) async fn run(self: Arc<Self>) {
         let mut listening = None;
+        let mut look_at = tokio::time::Instant::now() + LOOK_EVERY;
         loop {
             if self.shared.destinations().is_empty() {
                 // Nobody tells what nobody listens to, which is cheaper for everybody.
@@ -64,18 +65,27 @@ impl Due {
                     match changes.recv().await {
                         // Somebody said yes: the one who asked may be waiting.
                         Ok(stored) if stored.record.status == Status::Ready && self.is_ours(&stored) => {
-                            return;
+                            return stored.id;
                         }
                         Ok(_) | Err(RecvError::Lagged(_)) => {}
                         Err(RecvError::Closed) => std::future::pending().await,
                     }
                 }
             };
-            tokio::select! {
-                () = heard => {}
-                () = tokio::time::sleep(LOOK_EVERY) => {}
-            }
-            if let Err(error) = self.look().await {
+            let heard = tokio::select! {
+                heard = heard => Some(heard),
+                () = tokio::time::sleep_until(look_at) => None,
+            };
+            // However much else is on the agenda, and however much is heard.
+            let looked = match heard {
+                Some(heard) => self.consider(heard).await,
+                None => {
+                    let looked = self.look().await;
+                    look_at = tokio::time::Instant::now() + LOOK_EVERY;
+                    looked
+                }
+            };
+            if let Err(error) = looked {
                 tracing::warn!(code = %error.code(), "what is due could not be looked for: {error}");
             }
         }

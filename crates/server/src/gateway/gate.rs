@@ -56,6 +56,25 @@ impl Gate {
 
     /// Waits in line, not for ever.
     pub(crate) async fn enter(&self) -> Result<Pass<'_>, Shut> {
+        let pass = self.enter_for_now().await?;
+        self.paced().await?;
+        Ok(pass)
+    }
+
+    /// Waits for its turn, where there are only so many a second.
+    pub(crate) async fn paced(&self) -> Result<(), Shut> {
+        if let Some(wait) = self.turn() {
+            if wait > IN_LINE_TIME_MAX {
+                let why = "too much is under way to this destination";
+                return Err(Shut { why, retry_after: wait });
+            }
+            tokio::time::sleep(wait).await;
+        }
+        Ok(())
+    }
+
+    /// A place, for one who does not know yet whether there is anything to send: that takes no turn.
+    pub(crate) async fn enter_for_now(&self) -> Result<Pass<'_>, Shut> {
         let mut pass = Pass { gate: self, is_probe: self.check_circuit()?, _place: None };
         let crowded =
             Shut { why: "too much is under way to this destination", retry_after: Duration::from_secs(1) };
@@ -68,12 +87,6 @@ impl Gate {
             }
         };
         pass._place = Some(place);
-        if let Some(wait) = self.turn() {
-            if wait > IN_LINE_TIME_MAX {
-                return Err(Shut { retry_after: wait, ..crowded });
-            }
-            tokio::time::sleep(wait).await;
-        }
         Ok(pass)
     }
 

@@ -267,7 +267,12 @@ const VIEWED_BYTES_MAX: usize = 1 << 20;
 /// A body as expressions see it: JSON and forms by their fields, other text as it is, and nothing of the rest.
 pub(crate) fn body_view(media_type: String, body: &Bytes) -> Value {
     // A tree of values takes many times the room of its text.
-    if body.is_empty() || body.len() > VIEWED_BYTES_MAX {
+    body_view_within(media_type, body, VIEWED_BYTES_MAX)
+}
+
+/// The same, for bodies that may be larger.
+pub(crate) fn body_view_within(media_type: String, body: &Bytes, bytes_max: usize) -> Value {
+    if body.is_empty() || body.len() > bytes_max {
         return Value::Null;
     }
     if (is_json(&media_type) || media_type.is_empty())

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
-use twicesafe_ledger::{Accepted, Address, Code, Intent, IntentId, Key, LaneName, Name, Status, Stored};
+use twicesafe_ledger::{Accepted, Code, Intent, IntentId, Key, LaneName, Name, Status, Stored};
 
 use super::PREFIX;
 use super::event::{self, EVENTS_MAX, Event, Facts};
@@ -67,14 +67,20 @@ pub(crate) async fn answer(shared: &Arc<Shared>, request: &mut Request) -> Resul
     shared.metrics.inbox(&inbox.name, "arrived", taken.len() as u64);
     let (intents, events): (Vec<Intent>, Vec<Event>) =
         taken.into_iter().map(|taken| (taken.intent, taken.event)).unzip();
-    let accepted = shared.ledger.accept_all(&intents, due_in).await?;
+    // Some of them may be stored though others could not be.
+    let accepted = shared.ledger.accept_all(&intents, due_in).await.inspect_err(|_| inbox.fresh.miss())?;
     // Head and body keep the connection's buffer while the sender waits.
     (request.headers, request.body) = Default::default();
     let known = accepted.iter().filter(|accepted| !accepted.is_new).count();
     shared.metrics.inbox(&inbox.name, "duplicate", known as u64);
     for (accepted, event) in accepted.iter().zip(events) {
-        if let (true, Some(stored), true) = (accepted.is_opened, &accepted.stored, due_in.is_zero()) {
-            inbox.fresh.put(Arrived { stored: stored.clone(), event });
+        match (accepted, due_in.is_zero()) {
+            (Accepted { is_new: true, stored: Some(stored), .. }, true) => {
+                inbox.fresh.put(Arrived { stored: stored.clone(), event });
+            }
+            // What is handed over then is what came first, and not this (S38).
+            (Accepted { is_opened: true, .. }, _) => inbox.fresh.miss(),
+            _ => {}
         }
     }
     match (inbox.respond, accepted.as_slice()) {
@@ -95,7 +101,13 @@ enum Arrival {
 }
 
 async fn taken(shared: &Shared, inbox: &Inbox, request: &Request) -> Result<Arrival, Problem> {
-    let (query, now_ms) = (request.uri.query(), now_ms(shared).await?);
+    let query = request.uri.query();
+    let now_ms = shared.ledger.store().system_millis();
+    // Spans of time are the ledger's: several servers must agree on them.
+    let ledger_ms = match inbox.hint {
+        Some(_) => shared.ledger.store().now().await?.as_millis(),
+        None => 0,
+    };
     let look = || event::view(&request.headers, query, &request.body);
     let mut view = inbox.verifier.reads_events().then(look);
     let mut verified = inbox.sender.clone();
@@ -120,10 +132,10 @@ async fn taken(shared: &Shared, inbox: &Inbox, request: &Request) -> Result<Arri
         verified: &verified,
         headers: event::kept_headers(&request.headers, &inbox.verifier),
         query,
-        period: period(inbox, now_ms),
+        period: period(inbox, ledger_ms),
     };
     let taken = arriving.events(&view, &request.body)?;
-    Ok(Arrival::Events { taken, due_in: due_in(inbox, now_ms) })
+    Ok(Arrival::Events { taken, due_in: due_in(inbox, ledger_ms) })
 }
 
 fn handshake(inbox: &Inbox, view: &Value) -> Option<Response> {
@@ -161,13 +173,34 @@ impl Arriving<'_> {
         }
         let texts = event::elements(body);
         debug_assert_eq!(texts.len(), items.len(), "every element has its text");
-        let one =
-            |(item, text): (&Value, Bytes)| self.event(&event::view_of_one(view, item.clone()), text, None);
+        let one = |(item, text): (&Value, Bytes)| {
+            let view = event::view_of_one(view, item.clone());
+            self.event(&view, text.clone(), None).or_else(|problem| {
+                // Refused, the others would be lost with it: it is called by what it says.
+                tracing::warn!(
+                    inbox = self.inbox.name,
+                    "one of several events is named by its content: {}",
+                    problem.message()
+                );
+                let id = format!("unnamed:{}", blake3::hash(&text).to_hex());
+                self.event_meaning(&view, text, Some(&id), None)
+            })
+        };
         items.iter().zip(texts).map(one).collect()
     }
 
     /// The intent that an event is. `id` goes before what the inbox would call it.
     pub(super) fn event(&self, view: &Value, body: Bytes, id: Option<&str>) -> Result<Taken, Problem> {
+        self.event_meaning(view, body, id, self.inbox.means.as_ref())
+    }
+
+    fn event_meaning(
+        &self,
+        view: &Value,
+        body: Bytes,
+        id: Option<&str>,
+        means: Option<&Expression>,
+    ) -> Result<Taken, Problem> {
         let inbox = self.inbox;
         let sight = Sight { event: Some(view), ..Sight::default() };
         let id = match id {
@@ -183,7 +216,7 @@ impl Arriving<'_> {
             (Some(version), Some(_)) => self.noted("version", version, &sight),
             _ => None,
         };
-        let means = match &inbox.means {
+        let means = match means {
             // Without its meaning it could be handed over twice.
             Some(means) => {
                 let means = means.name(&sight).map_err(unnamed)?.to_string();
@@ -196,10 +229,7 @@ impl Arriving<'_> {
         if let (Some(object), None) = (&object, inbox.hint) {
             let number = version.as_deref().and_then(version_of);
             if number.is_none() && inbox.version.is_some() {
-                tracing::warn!(
-                    inbox = inbox.name,
-                    "an event has no version that can be compared: {version:?}"
-                );
+                tracing::warn!(inbox = inbox.name, "an event has no version that can be compared");
             }
             intent = intent.lane(&lane(inbox, object), number)?;
         }
@@ -226,7 +256,7 @@ impl Arriving<'_> {
 }
 
 /// An object's lane. What is no name, because it is long or has control characters, has one all the same.
-fn lane(inbox: &Inbox, object: &str) -> String {
+pub(super) fn lane(inbox: &Inbox, object: &str) -> String {
     let lane = format!("in:{}:{object}", inbox.name);
     match LaneName::new(&lane) {
         Ok(_) => lane,
@@ -246,15 +276,6 @@ pub(super) fn due_in(inbox: &Inbox, now_ms: i64) -> Duration {
         return Duration::ZERO;
     };
     Duration::from_millis((span - now_ms.rem_euclid(span)).unsigned_abs())
-}
-
-/// Ledger time where asking costs nothing; a shared database's clock is not asked for every event.
-pub(super) async fn now_ms(shared: &Shared) -> Result<i64, Problem> {
-    let store = shared.ledger.store();
-    match store.address() {
-        Address::Postgres(_) => Ok(jiff::Timestamp::now().as_millisecond()),
-        _ => Ok(store.now().await?.as_millis()),
-    }
 }
 
 /// Waits for the target's answer, as long as the sender would; then says that it is on record.

@@ -30,6 +30,8 @@ const LANE_RUN_MAX: usize = 64;
 /// Objects that are known to be closed, and for how long they are passed over.
 const CLOSED_LANES_MAX: usize = 10_000;
 const CLOSED_FOR: Duration = Duration::from_secs(1);
+/// Where reading on is noted, of what was left behind.
+const CATCHING_UP: &str = "catching up";
 /// How often the first of an object is looked for in one go.
 const TURNED_AWAY_MAX: usize = 3;
 /// How long an event that an answer could not be stored for is left alone.
@@ -45,8 +47,8 @@ pub(crate) struct Delivery {
 #[derive(Default)]
 struct UnderWay {
     intents: HashSet<IntentId>,
-    lanes: HashSet<LaneName>,
-    closed: HashMap<LaneName, Instant>,
+    lanes: HashSet<String>,
+    closed: HashMap<String, Instant>,
 }
 
 impl Delivery {
@@ -141,7 +143,7 @@ struct Keeping {
 
 impl Drop for Keeping {
     fn drop(&mut self) {
-        self.delivery.lock().lanes.remove(&self.lane);
+        self.delivery.lock().lanes.remove(self.lane.as_str());
     }
 }
 
@@ -163,6 +165,7 @@ impl Pump {
     async fn run(self: Arc<Self>) {
         let Some(mut fresh) = self.inbox.fresh.receiver() else { return };
         let mut cursors = Cursors::default();
+        let mut look_at = tokio::time::Instant::now() + LOOK_EVERY;
         // When a server starts nobody knows what was left behind.
         self.inbox.fresh.miss();
         loop {
@@ -178,6 +181,12 @@ impl Pump {
                 self.catch_up(&mut cursors).await;
             }
             tokio::select! {
+                // However much arrives, what is due again is looked for.
+                biased;
+                () = tokio::time::sleep_until(look_at) => {
+                    self.look(&mut cursors).await;
+                    look_at = tokio::time::Instant::now() + LOOK_EVERY;
+                }
                 arrived = fresh.recv() => match arrived {
                     Some(Arrived { stored, event }) => {
                         self.begin(Next { id: stored.id, known: Some((stored, event)) }).await;
@@ -185,7 +194,6 @@ impl Pump {
                     None => return,
                 },
                 () = self.inbox.fresh.told.notified() => {}
-                () = tokio::time::sleep(LOOK_EVERY) => self.look(&mut cursors).await,
             }
         }
     }
@@ -194,21 +202,17 @@ impl Pump {
         self.delivery.shared.pauses.has_inbox(&self.inbox.name)
     }
 
-    /// Hands over everything that is ready, oldest first, and what is due again in between.
+    /// Hands over what is ready, oldest first: a bounded part of it, and the rest in its turn.
     async fn catch_up(self: &Arc<Self>, cursors: &mut Cursors) {
-        let mut after = None;
-        let mut looked_at = Instant::now();
-        loop {
-            let Some((next, _)) = self.page(Status::Ready, after).await else { return };
-            after = next;
-            if after.is_none() || self.is_paused() {
+        let cursor = cursors.0.entry(CATCHING_UP).or_default();
+        for _ in 0..LOOKED_AT_MAX / PAGE {
+            let Some((next, _)) = self.page(Status::Ready, *cursor).await else { return };
+            *cursor = next;
+            if cursor.is_none() || self.is_paused() {
                 return;
             }
-            if looked_at.elapsed() > LOOK_EVERY {
-                looked_at = Instant::now();
-                self.look_at(Status::Retryable, cursors).await;
-            }
         }
+        self.inbox.fresh.miss();
     }
 
     /// Looks for what is due: a bounded part of the agenda each time, all of it in turn.
@@ -256,7 +260,16 @@ impl Pump {
         };
         for line in &lines {
             let is_ours = line.scope.as_deref() == Some(self.inbox.scope.as_str());
-            if is_ours && line.due_at.is_some_and(|due_at| due_at <= now) {
+            // Objects may have many events that wait behind one: those cost no more than this look.
+            let is_idle = |lane: &String| {
+                let under_way = self.delivery.lock();
+                let is_closed = under_way.closed.get(lane).is_some_and(|until| *until > Instant::now());
+                !is_closed && !under_way.lanes.contains(lane)
+            };
+            if is_ours
+                && line.due_at.is_some_and(|due_at| due_at <= now)
+                && line.lane.as_ref().is_none_or(is_idle)
+            {
                 self.begin(Next { id: line.at.1, known: None }).await;
                 if self.is_paused() {
                     return None;
@@ -376,7 +389,7 @@ impl Pump {
     }
 
     fn is_closed(&self, lane: &LaneName) -> bool {
-        self.delivery.lock().closed.get(lane).is_some_and(|until| *until > Instant::now())
+        self.delivery.lock().closed.get(lane.as_str()).is_some_and(|until| *until > Instant::now())
     }
 
     fn close(&self, lane: &LaneName) {
@@ -386,12 +399,12 @@ impl Pump {
             under_way.closed.retain(|_, until| *until > now);
         }
         if under_way.closed.len() < CLOSED_LANES_MAX {
-            under_way.closed.insert(lane.clone(), now + CLOSED_FOR);
+            under_way.closed.insert(lane.as_str().to_owned(), now + CLOSED_FOR);
         }
     }
 
     fn keep(&self, lane: &LaneName) -> Option<Keeping> {
-        let is_first = self.delivery.lock().lanes.insert(lane.clone());
+        let is_first = self.delivery.lock().lanes.insert(lane.as_str().to_owned());
         is_first.then(|| Keeping { delivery: self.delivery.clone(), lane: lane.clone() })
     }
 
@@ -400,7 +413,7 @@ impl Pump {
         let shared = &self.delivery.shared;
         // One that ran out of attempts waits for somebody; a claim would begin a new round.
         let Some(due_at) = stored.record.due_at else { return Ok(Came::Stuck) };
-        let pass = match self.inbox.gate.enter().await {
+        let pass = match self.inbox.gate.enter_for_now().await {
             Ok(pass) => pass,
             Err(shut) => {
                 let until = Instant::now() + shut.retry_after;
@@ -437,7 +450,15 @@ impl Pump {
         let granted_at = attempt.stored().record.attempt.as_ref().map(|attempt| attempt.granted_at);
         shared.metrics.inbox_lag(&self.inbox.name, granted_at.map_or(Duration::ZERO, |at| at.since(due_at)));
         let handover = Handover::new(shared.clone(), self.inbox.clone(), event, attempt);
-        let outcome = handover.act(attempt).await;
+        // Its turn is taken by what is sent, and not by what is turned away.
+        let outcome = match self.inbox.gate.paced().await {
+            Ok(()) => handover.act(attempt).await,
+            Err(shut) => Outcome::NotSent {
+                reason: shut.why.into(),
+                retry_after: Some(shut.retry_after),
+                passed_on: false,
+            },
+        };
         let went = handover.went.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(went) = went {
             pass.went(went);

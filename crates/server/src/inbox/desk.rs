@@ -10,6 +10,7 @@ use twicesafe_ledger::{
 
 use super::arrival::{Arriving, due_in, period};
 use super::event::{self, Event};
+use super::handover::meaning;
 use super::plan::TENANT;
 use super::{Inbox, Inboxes};
 use crate::config::Configuration;
@@ -43,7 +44,10 @@ pub async fn put_event(
     putting: Putting,
 ) -> Result<Vec<(IntentId, String, bool)>, ServerError> {
     let wrong = |words: String| ServerError::Event(words);
-    let inboxes = Inboxes::read(configuration).map_err(|wrong| {
+    // Whoever puts an event into one of them need not know the secrets of the others.
+    let mut configuration = configuration.clone();
+    configuration.inboxes.retain(|name, _| *name == putting.inbox);
+    let inboxes = Inboxes::read(&configuration).map_err(|wrong| {
         let first = wrong.first().map(|wrong| format!("{}: {}", wrong.about, wrong.words));
         ServerError::Configuration(first.unwrap_or_default())
     })?;
@@ -124,6 +128,12 @@ pub async fn replay_event(
     let ledger = ledger.acting_as(who);
     match record.status {
         Status::Review => {
+            // What it stands for is in review, too.
+            if let Some(nested) = nested(&ledger, inbox, &stored, dossier.request.as_ref()).await?
+                && nested.record.status == Status::Review
+            {
+                ledger.resolve(By::from(who), &nested, Resolution::DidNotHappen, reason).await?;
+            }
             ledger.resolve(By::from(who), &stored, Resolution::DidNotHappen, reason).await?;
         }
         // Nothing would be done that is not done anyway.
@@ -132,16 +142,30 @@ pub async fn replay_event(
             return Err(Refusal::WrongStatus(record.status).into());
         }
         _ => {
-            // What it was is read before the reset lets go of it.
             let kept = dossier.request.ok_or(Refusal::Purged)?;
-            let intent = Intent::on_record(&stored).ok_or(Refusal::Purged)?.request(kept);
-            if record.status.is_settled() {
-                ledger.reset(By::from(who), &stored, reason).await?;
+            match record.status.is_settled() {
+                // Its request stays with it, and it is due at once.
+                true => drop(ledger.reset(By::from(who), &stored, reason).await?),
+                false => {
+                    let intent = Intent::on_record(&stored).ok_or(Refusal::Purged)?.request(kept);
+                    ledger.accept(&intent, std::time::Duration::ZERO).await?;
+                }
             }
-            ledger.accept(&intent, std::time::Duration::ZERO).await?;
         }
     }
     ledger.existing(&name).await
+}
+
+/// The intent that an event stands for, if it means something others may mean, too.
+async fn nested(
+    ledger: &Ledger,
+    inbox: &str,
+    stored: &Stored,
+    request: Option<&Bytes>,
+) -> Result<Option<Arc<Stored>>, Error> {
+    let means = request.and_then(Event::from_kept).and_then(|event| event.facts.means);
+    let (Some(means), Some(name)) = (means, &stored.record.name) else { return Ok(None) };
+    ledger.look(&meaning(inbox, &means, &name.key, stored.record.generation)?).await
 }
 
 /// Sets an event aside: it is not handed over, whatever arrives again, until somebody has it replayed (S38).
@@ -171,7 +195,14 @@ pub async fn forget_event(
     if !ledger.existing(&name).await?.record.status.is_settled() {
         park_event(ledger, who, inbox, id, reason).await?;
     }
-    let stored = ledger.existing(&name).await?;
+    let dossier = ledger.dossier(&name).await?.ok_or(Refusal::NoSuchIntent)?;
+    let (stored, request) = (dossier.stored, dossier.request);
+    // What it stands for keeps the target's answer.
+    if let Some(nested) = nested(ledger, inbox, &stored, request.as_ref()).await?
+        && nested.record.status.is_settled()
+    {
+        ledger.forget(By::from(who), &nested, reason).await?;
+    }
     ledger.forget(By::from(who), &stored, reason).await
 }
 

@@ -6,7 +6,7 @@ use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Map, Value, json};
 
 use super::verify::Verifier;
-use crate::gateway::sending::{Sending, body_view, is_between_two, is_credential, is_idle};
+use crate::gateway::sending::{Sending, body_view_within, is_between_two, is_credential, is_idle};
 use crate::http::request::{pairs, percent_decoded};
 
 /// Events in one request.
@@ -49,10 +49,14 @@ pub(crate) fn view(headers: &HeaderMap, query: Option<&str>, body: &Bytes) -> Va
         let is_secret = matches!(name.as_str(), "authorization" | "proxy-authorization" | "cookie");
         (!is_secret).then_some((name.as_str().to_owned(), Value::from(value.to_str().ok()?)))
     };
-    let seen: Map<String, Value> = headers.iter().filter_map(header).collect();
+    // Of several with one name the first counts, as it does where signatures are checked.
+    let mut seen = Map::new();
+    for (name, value) in headers.iter().filter_map(header) {
+        seen.entry(name).or_insert(value);
+    }
     let text = |(name, value): (String, String)| (name, Value::String(value));
     let query: Map<String, Value> = pairs(query.unwrap_or_default()).into_iter().map(text).collect();
-    json!({ "headers": seen, "query": query, "body": body_view(media_type(headers), body) })
+    json!({ "headers": seen, "query": query, "body": body_view_within(media_type(headers), body, usize::MAX) })
 }
 
 /// The view of one event of several: the body is its own.

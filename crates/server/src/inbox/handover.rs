@@ -9,11 +9,14 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use hyper::{Method, StatusCode};
 use ring::hmac;
 use serde_json::json;
-use twicesafe_ledger::{Attempt, Body, Error, Intent, Key, KeyPart, Name, Outcome, Policy, Trouble};
+use twicesafe_ledger::{
+    Answer, Attempt, Body, Error, Intent, InvalidName, Key, KeyPart, Name, Outcome, Policy, Refusal, Scope,
+    Trouble,
+};
 
 use super::event::{Event, in_header};
 use super::plan::{Inbox, Target};
@@ -30,8 +33,10 @@ const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const ANSWER_KEPT_BYTES_MAX: usize = 4 << 10;
 /// Largest answer of a destination that is read.
 const ANSWER_READ_BYTES_MAX: usize = twicesafe_ledger::ANSWER_BYTES_MAX;
-/// How long an event waits for another one that means the same, beyond what the target may take.
-const SAME_WAIT_MARGIN: Duration = Duration::from_secs(1);
+/// How long an event waits for another one that means the same.
+const SAME_WAIT_MAX: Duration = Duration::from_secs(2);
+/// When to ask again what waits for a person at a destination.
+const PEOPLE_RETRY_AFTER: Duration = Duration::from_secs(3600);
 
 /// One event, where it goes.
 pub(crate) struct Handover {
@@ -41,6 +46,9 @@ pub(crate) struct Handover {
     /// What the event is called, and the how-manieth start this is.
     id: Key,
     generation: u32,
+    /// Of the event's own attempt, whatever is carried out inside it.
+    number: u32,
+    is_late: bool,
     /// Whether the target did what a target should; what never came to an exchange says nothing about it.
     pub(crate) went: Mutex<Option<bool>>,
 }
@@ -48,7 +56,8 @@ pub(crate) struct Handover {
 impl Handover {
     pub(crate) fn new(shared: Arc<Shared>, inbox: Arc<Inbox>, event: Event, attempt: &Attempt) -> Arc<Self> {
         let (id, generation) = (attempt.name().key.clone(), attempt.permit().generation);
-        Arc::new(Self { shared, inbox, event, id, generation, went: Mutex::default() })
+        let (number, is_late) = (attempt.number(), attempt.is_late());
+        Arc::new(Self { shared, inbox, event, id, generation, number, is_late, went: Mutex::default() })
     }
 
     /// Hands the event over once.
@@ -74,17 +83,17 @@ impl Handover {
         let name = Name { scope: self.inbox.scope_of_hints.clone(), key };
         let body = json!({ "type": "changed", "inbox": self.inbox.name, "object": object });
         let body = Bytes::from(body.to_string());
-        Ok((Intent::named(name).policy(self.nested_policy()).input(body.clone()), body))
+        let intent = Intent::named(name).policy(self.nested_policy()).input(body.clone());
+        // Of one object one at a time, whatever its span (S39).
+        let lane = super::arrival::lane(&self.inbox, &format!("hint:{object}"));
+        Ok((intent.lane(&lane, None).map_err(|error| error.to_string())?, body))
     }
 
     /// What the event means: others that mean the same get the first answer.
     fn meaning(&self, means: &str) -> Result<(Intent, Bytes), String> {
-        let key = match self.replayed() {
-            None => Key::new(means),
-            Some(again) => Key::composed("intent", &[&[KeyPart::Text(means)], again.as_slice()].concat()),
-        };
-        let key = key.map_err(|error| error.to_string())?;
-        let name = Name { scope: self.inbox.scope_of_meaning.clone(), key };
+        let generation = self.replayed().map(|_| self.generation);
+        let name = meaning(&self.inbox.name, means, &self.id, generation.unwrap_or(1));
+        let name = name.map_err(|error| error.to_string())?;
         let intent = Intent::named(name).policy(self.nested_policy()).input(means.to_owned());
         Ok((intent, self.event.body.clone()))
     }
@@ -95,11 +104,13 @@ impl Handover {
         (self.generation > 1).then_some(again)
     }
 
-    /// The event's own agreement says when it is tried again; what it carries out is there for it whenever it is.
+    /// The event's own agreement says how often it is tried again. Many events may stand for one thing: it is not sent again
+    /// for each of them, but when it is due, and that is sooner than they are.
     fn nested_policy(&self) -> Policy {
         let mut policy = self.inbox.policy.clone();
         policy.attempts_max = u32::MAX;
-        policy.backoff.base = Duration::ZERO;
+        policy.backoff.base /= 4;
+        policy.backoff.cap /= 4;
         policy
     }
 
@@ -107,7 +118,8 @@ impl Handover {
     async fn once(self: &Arc<Self>, attempt: &Attempt, intent: Intent, body: Bytes) -> Outcome {
         let said = Arc::new(Mutex::new(None));
         let (this, heard, outer) = (self.clone(), said.clone(), attempt.clone());
-        let intent = intent.wait(self.inbox.timeout + SAME_WAIT_MARGIN);
+        // Not for long: others have something else to hand over meanwhile.
+        let intent = intent.wait(SAME_WAIT_MAX);
         let ran = self.shared.ledger.run(intent, move |inner| async move {
             // Under both permits: the event's must still hold, too.
             outer.check_send()?;
@@ -135,6 +147,11 @@ impl Handover {
             Err(Error::Pending { retry_after }) => {
                 let reason = "another event that means the same is being handed over".into();
                 Outcome::NotSent { reason, retry_after: Some(retry_after), passed_on: false }
+            }
+            // It was handed over so long ago that its answer is not kept any more, or was forgotten.
+            Err(Error::Ledger(Refusal::Purged)) => {
+                let head = "HTTP 200\ntwicesafe-same-as: no longer kept\n".into();
+                Outcome::Answered(Answer { head, ..Answer::default() })
             }
             Err(Error::Review) => Outcome::unknown(
                 "nobody knows whether another event that means the same was handed over; a person decides",
@@ -254,19 +271,23 @@ impl Handover {
             Err(problem) => problem.into_response(),
         };
         drop(open);
-        let stands = response.headers.get("twicesafe-status").and_then(|value| value.to_str().ok());
-        let is_open = matches!(stands, Some("held" | "ready" | "pending" | "retryable" | "review"));
-        let (status, kept) = (response.status, response.headers.clone());
+        let (status, mut kept) = (response.status, response.headers.clone());
+        let stands = kept.get("twicesafe-status").and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let is_own = kept.get(CONTENT_TYPE).is_some_and(|kind| kind == "application/problem+json");
         let read = Limited::new(response.body, ANSWER_READ_BYTES_MAX).collect().await;
         let body = read.map_err(|_| Failure::Unknown("its answer was cut short".to_owned()))?.to_bytes();
-        if is_open && status.is_success() {
-            let why = format!("at the destination it is {}", stands.unwrap_or_default());
-            return Err(Failure::NotSent(why));
-        }
-        // Nothing of what the guard could not do was done by us: it is asked again.
-        let status = match status.is_server_error() {
-            true => StatusCode::CONFLICT,
-            false => status,
+        let status = match stands.as_deref() {
+            // It is done, or nobody will do it: that is what became of the event, whatever the status says.
+            Some("done" | "superseded" | "rejected" | "undone") => StatusCode::OK,
+            // Somebody is asked there, and the server sends it then. Asked again too often, the event would be given up first.
+            Some("held" | "review") => {
+                kept.insert(RETRY_AFTER, HeaderValue::from(PEOPLE_RETRY_AFTER.as_secs()));
+                StatusCode::CONFLICT
+            }
+            Some(_) => StatusCode::CONFLICT,
+            // Nothing of what the guard could not do was done: it is asked again. What it only passed on may have been done.
+            None if is_own && status != StatusCode::BAD_GATEWAY => StatusCode::CONFLICT,
+            None => status,
         };
         Ok(Whole::of(status, &kept, Body::Kept(body)))
     }
@@ -274,7 +295,7 @@ impl Handover {
     /// The event's own headers, and what the target knows it by: an id that is the same on every attempt, a time, a signature.
     fn headers(&self, attempt: &Attempt, body: &[u8]) -> HeaderMap {
         let mut headers = self.event.headers.clone();
-        if self.event.facts.period.is_some() {
+        if self.event.facts.period.is_some() && self.event.facts.object.is_some() {
             // A hint is not the event.
             headers.clear();
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -293,9 +314,9 @@ impl Handover {
         put("webhook-id", &id);
         put("webhook-timestamp", &seconds.to_string());
         put("twicesafe-inbox", &self.inbox.name);
-        put("twicesafe-attempt", &attempt.number().to_string());
+        put("twicesafe-attempt", &self.number.to_string());
         put("twicesafe-event", &in_header(self.id.as_str()));
-        if attempt.is_late() {
+        if self.is_late {
             put("twicesafe-late", "true");
         }
         if let Some(key) = &self.inbox.signing {
@@ -306,4 +327,15 @@ impl Handover {
         }
         headers
     }
+}
+
+/// What an event means, as an intent: hashed, because what it means may be somebody's address. What a person has handed over
+/// again is an intent of its own.
+pub(super) fn meaning(inbox: &str, means: &str, id: &Key, generation: u32) -> Result<Name, InvalidName> {
+    let mut parts = vec![KeyPart::Text(means)];
+    if generation > 1 {
+        parts.extend([KeyPart::Text(id.as_str()), KeyPart::Integer(i64::from(generation))]);
+    }
+    let scope = Scope::new(&format!("{}/intent/in/{inbox}", super::plan::TENANT))?;
+    Ok(Name { scope, key: Key::composed("intent", &parts)? })
 }

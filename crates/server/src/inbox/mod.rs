@@ -18,6 +18,7 @@ use std::sync::Arc;
 use twicesafe_ledger::Name;
 
 use crate::config::Configuration;
+use crate::gateway::expression::Expression;
 use crate::gateway::plan::Wrong;
 use plan::{Inbox, TENANT};
 
@@ -70,7 +71,15 @@ impl Inboxes {
 
     /// What events of each inbox are called: what keys live by (S3).
     pub(crate) fn identities(&self) -> BTreeMap<String, String> {
-        self.iter().map(|inbox| (inbox.name.clone(), inbox.id.text().to_owned())).collect()
+        let identity = |inbox: &Arc<Inbox>| {
+            let text = |expression: &Option<Expression>| {
+                expression.as_ref().map_or_else(String::new, |expression| expression.text().to_owned())
+            };
+            // Called otherwise an event would be handed over again; in another lane, beside another one of its object.
+            let identity = format!("{}\n{}\n{}", inbox.id.text(), text(&inbox.lane), text(&inbox.means));
+            (inbox.name.clone(), identity)
+        };
+        self.iter().map(identity).collect()
     }
 }
 

@@ -31,6 +31,10 @@ const TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
 const IN_FLIGHT_DEFAULT: Duration = Duration::from_secs(10);
 const ATTEMPTS_DEFAULT: u32 = 25;
 const BACKOFF_DEFAULT: Backoff = Backoff { base: Duration::from_secs(2), cap: Duration::from_secs(6 * 3600) };
+/// What is allowed beyond that for waiting in line and for reading.
+const ACT_SLACK: Duration = Duration::from_secs(60);
+/// Seconds' worth of turns that wait in line, where there are only so many a second.
+const IN_LINE_S: u32 = 5;
 /// Requests to one target at a time.
 const CONCURRENCY_DEFAULT: u32 = 32;
 /// Largest event, unless said otherwise, and at all.
@@ -42,9 +46,8 @@ const HINT_MIN: Duration = Duration::from_secs(1);
 /// An inbox, ready to be used.
 pub(crate) struct Inbox {
     pub(crate) name: String,
-    /// Of its events; of what they mean; of hints about objects.
+    /// Of its events; of hints about objects.
     pub(crate) scope: Scope,
-    pub(crate) scope_of_meaning: Scope,
     pub(crate) scope_of_hints: Scope,
     /// What people call who sends.
     pub(crate) sender: String,
@@ -161,9 +164,8 @@ impl Inbox {
         let policy = notes.take("retries", policy(written));
         let scope = |text: String| Scope::new(&text).map_err(|error| error.to_string());
         let scope_of = |account: &str| scope(format!("{TENANT}/{account}in/{name}"));
-        let scopes = (scope_of(""), scope_of("intent/"), scope_of("hint/"));
-        let scopes = match scopes {
-            (Ok(events), Ok(meaning), Ok(hints)) => Some((events, meaning, hints)),
+        let scopes = match (scope_of(""), scope_of("hint/")) {
+            (Ok(events), Ok(hints)) => Some((events, hints)),
             // Said of its name already.
             _ => None,
         };
@@ -171,8 +173,11 @@ impl Inbox {
         if !(1..=BYTES_MAX).contains(&bytes_max) {
             notes.take::<()>("bytes_max", Err(format!("write a number from 1 to {BYTES_MAX}")));
         }
+        let in_line =
+            written.limits.per_second.map_or(u32::MAX, |per_second| per_second.saturating_mul(IN_LINE_S));
+        let concurrency = written.limits.concurrency.unwrap_or(CONCURRENCY_DEFAULT).min(in_line);
         let limits = rules::Limits {
-            concurrency: Some(written.limits.concurrency.unwrap_or(CONCURRENCY_DEFAULT).clamp(1, 1000)),
+            concurrency: Some(concurrency.clamp(1, 1000)),
             per_second: written.limits.per_second,
         };
         let parts = (verifier, id, target, policy, scopes);
@@ -185,8 +190,7 @@ impl Inbox {
         Ok(Self {
             name: name.to_owned(),
             scope: scopes.0,
-            scope_of_meaning: scopes.1,
-            scope_of_hints: scopes.2,
+            scope_of_hints: scopes.1,
             sender,
             verifier,
             id,
@@ -227,7 +231,8 @@ fn policy(written: &written::Inbox) -> Result<Policy, String> {
     };
     policy.retention = written.retention.map_or(RETENTION_DEFAULT, |span| span.0);
     policy.lease = written.lease.map_or(policy.lease, |span| span.0);
-    policy.act_max = policy.act_max.max(policy.lease);
+    let timeout = written.timeout.map_or(TIMEOUT_DEFAULT, |span| span.0);
+    policy.act_max = policy.act_max.max(policy.lease).max(timeout + ACT_SLACK);
     policy.in_flight_max = written.in_flight_max.map_or(IN_FLIGHT_DEFAULT, |span| span.0);
     policy.on_mismatch = OnMismatch::Note;
     policy.version_means = match written.version_means {

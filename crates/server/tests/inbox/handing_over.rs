@@ -162,3 +162,41 @@ async fn s41_neither_secrets_nor_signatures_are_stored_or_handed_over() {
     }
     inbox.world.stop().await;
 }
+
+#[tokio::test]
+async fn s39_what_failed_is_tried_again_however_much_arrives() {
+    let inbox = Inbox::with("    retries: { base: 1ms, cap: 1ms }\n").await;
+    inbox.target.script([Do::Say(503, json!({}))]);
+    inbox.send("failing", &order(1, 1)).await;
+    let started = std::time::Instant::now();
+    for number in 0.. {
+        // Never a moment of rest.
+        inbox.send(&format!("other_{number}"), &order(2, number)).await;
+        inbox.world.clock.advance(Duration::from_millis(10));
+        let requests = inbox.target.requests();
+        if requests.iter().filter(|request| request.body["order"] == 1).count() == 2 {
+            break;
+        }
+        assert!(started.elapsed() < SOON, "it waits until nothing arrives any more");
+    }
+    inbox.world.stop().await;
+}
+
+#[tokio::test]
+async fn s39_what_is_turned_away_takes_no_turn_from_others() {
+    let rules = "    lane: event.body.order\n    version: event.body.version\n    retries: { base: 1h }\n    limits: { per_second: 2 }\n    circuit: { failures: 0 }\n";
+    let inbox = Inbox::with(rules).await;
+    inbox.target.script([Do::Say(503, json!({}))]);
+    inbox.send("poisoned", &order(1, 1)).await;
+    inbox.status("poisoned", "retryable").await;
+    inbox.send("behind", &order(1, 2)).await;
+    let started = std::time::Instant::now();
+    for number in 0..6 {
+        inbox.send(&format!("other_{number}"), &order(10 + number, 1)).await;
+    }
+    for number in 0..6 {
+        inbox.status(&format!("other_{number}"), "done").await;
+    }
+    assert!(started.elapsed() < Duration::from_secs(6), "{:?}", started.elapsed());
+    inbox.world.stop().await;
+}

@@ -142,3 +142,49 @@ async fn what_a_destination_is_not_done_with_is_not_done() {
     inbox.target.check_effects(1);
     inbox.world.stop().await;
 }
+
+#[tokio::test]
+async fn s28_what_was_handed_over_long_ago_is_not_handed_over_again() {
+    let inbox = Inbox::with("    intent: event.body.order\n    retention: 1d\n").await;
+    inbox.send("paid", &order(1, 1)).await;
+    inbox.status("paid", "done").await;
+    for _ in 0..3 {
+        inbox.pass(Duration::from_secs(24 * 3600)).await;
+        tokio::time::sleep(Duration::from_millis(1100)).await;
+    }
+    inbox.send("shipped", &order(1, 1)).await;
+    inbox.status("shipped", "done").await;
+    inbox.target.check_effects(1);
+    inbox.world.stop().await;
+}
+
+#[tokio::test]
+async fn what_many_events_stand_for_is_not_sent_again_for_each_of_them() {
+    let inbox = Inbox::with(
+        "    intent: event.body.order\n    retries: { base: 1h }\n    circuit: { failures: 0 }\n",
+    )
+    .await;
+    inbox.target.script((0..50).map(|_| Do::Say(500, json!({}))));
+    for number in 0..20 {
+        inbox.send(&format!("evt_{number}"), &order(1, 1)).await;
+    }
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let asked = inbox.target.requests().len();
+    assert!(asked <= 3, "{asked} requests for one thing that is not due");
+    inbox.world.stop().await;
+}
+
+#[tokio::test]
+async fn s40_what_an_event_stood_for_is_forgotten_with_it() {
+    let inbox = Inbox::with("    intent: event.body.email\n").await;
+    inbox.send("evt_1", &json!({ "email": "ann@example.com" })).await;
+    inbox.status("evt_1", "done").await;
+    let listed = async || inbox.world.get("/v1/intents?scope=default/intent/in/shop").await;
+    let before = listed().await;
+    assert_eq!(before.json["intents"].as_array().unwrap().len(), 1);
+    assert!(!before.text.contains("ann@example.com"), "{before:?}");
+    let about = json!({ "inbox": "shop", "id": "evt_1", "reason": "asked for" });
+    assert_eq!(inbox.world.post("/v1/inbox/forget", &about).await.status, 200);
+    assert_eq!(listed().await.json["intents"], json!([]));
+    inbox.world.stop().await;
+}

@@ -195,7 +195,7 @@ impl Readers {
         after: Option<(Timestamp, IntentId)>,
         limit: usize,
     ) -> Result<Vec<OnAgenda>, StoreError> {
-        let sql = "SELECT g.wake_at, g.intent, g.due_at, i.scope
+        let sql = "SELECT g.wake_at, g.intent, g.due_at, i.scope, i.lane
                    FROM (SELECT * FROM @agenda WHERE status = $1 AND (wake_at, intent) > ($2, $3)
                          ORDER BY wake_at, intent LIMIT $4) g
                    JOIN @intent i ON i.id = g.intent ORDER BY g.wake_at, g.intent";
@@ -209,6 +209,7 @@ impl Readers {
                 at: (Timestamp::from_millis(get(row, 0)?), IntentId::new(get(row, 1)?)),
                 due_at: get::<Option<i64>>(row, 2)?.map(Timestamp::from_millis),
                 scope: get(row, 3)?,
+                lane: get(row, 4)?,
             })
         };
         rows.iter().map(line).collect()

@@ -200,7 +200,7 @@ impl Readers {
         let connection = self.connection()?;
         let statement = prepared(
             &connection,
-            "SELECT g.wake_at, g.intent, g.due_at, i.scope FROM agenda g JOIN intent i ON i.id = g.intent \
+            "SELECT g.wake_at, g.intent, g.due_at, i.scope, i.lane FROM agenda g JOIN intent i ON i.id = g.intent \
              WHERE g.status = ?1 AND (g.wake_at, g.intent) > (?2, ?3) ORDER BY g.wake_at, g.intent LIMIT ?4",
         )?;
         all(statement, (status.as_str(), at, id, limit as i64), |row| {
@@ -208,6 +208,7 @@ impl Readers {
                 at: (Timestamp::from_millis(get(row, 0)?), IntentId::new(get(row, 1)?)),
                 due_at: get::<Option<i64>>(row, 2)?.map(Timestamp::from_millis),
                 scope: text(row, 3)?.map(str::to_owned),
+                lane: text(row, 4)?.map(str::to_owned),
             })
         })
     }

@@ -19,6 +19,9 @@ use crate::{Common, place};
 const EVENT_BYTES_MAX: u64 = 8 << 20;
 
 /// Commands about inboxes.
+/// Pages that are looked through for what ran out of attempts.
+const DEAD_PAGES_MAX: usize = 1000;
+
 #[derive(Subcommand)]
 pub(crate) enum Inbox {
     /// Lists the inboxes, or the events of one, newest first.
@@ -183,9 +186,18 @@ async fn list(asked: &List, common: &Common, out: &mut impl Write) -> Result<(),
     let mut next = None;
     for status in statuses {
         let filter = Filter { scope: scope.clone(), status, ..Filter::default() };
-        let page = ledger.store().list(&filter, after, usize::from(asked.limit)).await?;
-        let is_dead = |stored: &&Stored| !asked.dead || stored.record.due_at.is_none();
-        for stored in page.intents.iter().filter(is_dead) {
+        let is_dead = |stored: &Stored| !asked.dead || stored.record.due_at.is_none();
+        let (mut found, mut after) = (Vec::new(), after);
+        // Those that are only waiting for their time may stand before them.
+        for _ in 0..if asked.dead { DEAD_PAGES_MAX } else { 1 } {
+            let page = ledger.store().list(&filter, after, usize::from(asked.limit)).await?;
+            after = page.next;
+            found.extend(page.intents.into_iter().filter(is_dead));
+            if after.is_none() || found.len() >= usize::from(asked.limit) {
+                break;
+            }
+        }
+        for stored in &found {
             let record = &stored.record;
             let id = record.name.as_ref().map_or("(forgotten)", |name| name.key.as_str());
             let object = record.place.as_ref().map_or("", |place| place.lane.as_str());
@@ -206,13 +218,15 @@ async fn list(asked: &List, common: &Common, out: &mut impl Write) -> Result<(),
                 record.due_at.map(time).unwrap_or_default(),
             ]);
         }
-        next = page.next.or(next);
+        next = after.or(next);
     }
     if !common.json {
         table.print(out)?;
     }
-    if let Some(next) = next.filter(|_| !asked.dead) {
-        say(&format!("There are more: --after {}", next.to_text()));
+    match next {
+        Some(next) if !asked.dead => say(&format!("There are more: --after {}", next.to_text())),
+        Some(_) => say("There may be more; raise --limit."),
+        None => {}
     }
     Ok(())
 }
