@@ -165,6 +165,8 @@ impl Pump {
         let mut cursors = Cursors::default();
         // When a server starts nobody knows what was left behind.
         self.inbox.fresh.miss();
+        let mut looks = tokio::time::interval(LOOK_EVERY);
+        looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             if self.is_paused() {
                 tokio::time::sleep(LOOK_EVERY).await;
@@ -185,7 +187,8 @@ impl Pump {
                     None => return,
                 },
                 () = self.inbox.fresh.told.notified() => {}
-                () = tokio::time::sleep(LOOK_EVERY) => self.look(&mut cursors).await,
+                // However much arrives: what is due again has its turn.
+                _ = looks.tick() => self.look(&mut cursors).await,
             }
         }
     }

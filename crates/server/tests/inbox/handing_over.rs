@@ -162,3 +162,22 @@ async fn s41_neither_secrets_nor_signatures_are_stored_or_handed_over() {
     }
     inbox.world.stop().await;
 }
+
+#[tokio::test]
+async fn what_is_due_again_has_its_turn_however_much_arrives() {
+    let inbox = Inbox::with("    retries: { base: 10ms }\n").await;
+    inbox.target.script([Do::Say(503, json!({}))]);
+    inbox.send("first", &order(0, 1)).await;
+    inbox.requests(1).await;
+    let started = std::time::Instant::now();
+    for number in 1.. {
+        inbox.send(&format!("evt_{number}"), &order(number, 1)).await;
+        inbox.pass(Duration::from_millis(20)).await;
+        let shown = inbox.world.get("/v1/inbox/event?inbox=shop&id=first").await;
+        if shown.json["status"] == "done" {
+            break;
+        }
+        assert!(started.elapsed() < SOON, "{shown:?}");
+    }
+    inbox.world.stop().await;
+}
