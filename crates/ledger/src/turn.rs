@@ -2,6 +2,7 @@
 //! every door.
 
 use std::pin::Pin;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use futures_util::future::{Fuse, FusedFuture};
@@ -31,14 +32,24 @@ pub(crate) struct Turn {
 }
 
 impl Ledger {
-    /// A claim in a task of its own: leave that nobody is there to take is given back, or the intent would be in doubt though
-    /// nothing was sent.
+    /// A claim by one who may leave while it is made: leave that nobody is there to take is given back, or the intent would be
+    /// in doubt though nothing was sent. What is answered by looking, as most repetitions are, is answered at once; what must
+    /// be written goes on in a task of its own.
     async fn claim_for_one_who_may_leave(&self, intent: &Intent, started: Instant) -> Result<Applied, Error> {
+        let (ledger, claimed) = (self.clone(), intent.clone());
+        let mut claiming = Box::pin(async move {
+            let applied = ledger.claim_applied(&claimed, new_command_id(), Grant::Permit).await;
+            (applied, ledger, claimed)
+        });
+        let at_once = std::future::poll_fn(|context| Poll::Ready(claiming.as_mut().poll(context))).await;
+        if let Poll::Ready((applied, ..)) = at_once {
+            return applied;
+        }
         let (told, hearing) = oneshot::channel();
-        let (ledger, intent, under_way) = (self.clone(), intent.clone(), self.begin());
+        let under_way = self.begin();
         tokio::spawn(async move {
             let _under_way = under_way;
-            let applied = ledger.claim_applied(&intent, new_command_id(), Grant::Permit).await;
+            let (applied, ledger, intent) = claiming.await;
             let Err(Ok(unheard)) = told.send(applied) else { return };
             if let Ok(Claimed::Proceed(permit)) = ledger.claimed(&intent, started, unheard) {
                 let left = Trouble::not_sent("its caller left before anything was sent");

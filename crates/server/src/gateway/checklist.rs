@@ -36,7 +36,15 @@ impl Destinations {
 fn of_destination(destination: &Destination, all: &mut Vec<Advice>) {
     let about = format!("destinations.{}", destination.name);
     let mut warn = |field: &str, words: &str| all.push((format!("{about}{field}"), false, words.to_owned()));
-    if destination.credentials.is_none() {
+    if let Some(pins) = &destination.pins {
+        if !pins.has_window() {
+            warn(
+                ".pins",
+                "calls that name no work are passed on and paid for each time: send Twicesafe-Work, use the address \
+                 /to/NAME/@WORK/..., or declare `pins: { window: 10m }`",
+            );
+        }
+    } else if destination.credentials.is_none() {
         warn(
             ".auth",
             "the server cannot identify itself there: what is due again or must be looked up waits for the next caller; \

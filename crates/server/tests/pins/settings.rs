@@ -75,6 +75,8 @@ async fn wrong_settings_are_refused_with_their_place() {
         let found = says(&yaml).await;
         assert!(found.contains(said), "{yaml}\n{said}\n{found}");
     }
+    assert!(says(&ai("limits: {}")).await.contains("warning destinations.ai.pins: calls that name no work"));
+    assert!(!says(&ai("pins: { window: 1m }")).await.contains("destinations.ai"));
     let deletion = ai(
         "routes: [ { match: \"DELETE /v1/files/{id}\", action: d, key: request.params.id, approve: true } ]",
     );

@@ -94,6 +94,10 @@ impl Pins {
         }
     }
 
+    pub(super) fn has_window(&self) -> bool {
+        self.window.is_some()
+    }
+
     /// Headers that do not change the answer.
     fn ignores(&self, name: &str) -> bool {
         matches!(
