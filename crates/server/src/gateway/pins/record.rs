@@ -271,9 +271,7 @@ impl Recorder {
         so_far: Bytes,
         mut incoming: Reading,
     ) -> Result<Answer, Trouble> {
-        if let Err(trouble) = self.begin_unpinned(attempt, headers, "its answer is too large to be pinned") {
-            return Err(trouble);
-        }
+        self.begin_unpinned(attempt, headers, "its answer is too large to be pinned")?;
         self.flight.push(so_far);
         let end = loop {
             match incoming.part().await {
