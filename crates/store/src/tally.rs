@@ -50,6 +50,8 @@ impl Tally {
     pub(crate) fn verdict(&mut self, at: Timestamp, verdict: &Verdict) {
         match verdict {
             Verdict::Replay(_) => self.event(at, REPLAYS),
+            // What is accepted waits for whoever carries it out: nothing was prevented.
+            Verdict::Wait(wait) if wait.cause == twicesafe_core::WaitCause::Accepted => {}
             Verdict::Wait(_) => self.event(at, WAITS),
             Verdict::Refuse(twicesafe_core::Refusal::Mismatch) => self.event(at, MISMATCHES),
             _ => {}

@@ -34,23 +34,26 @@ impl Access {
 
     /// Who asks.
     pub(crate) async fn principal(&self, request: &Request) -> Result<Principal, Problem> {
-        self.who(request, presented(request)?).await
+        let hint = "Send it as `Authorization: Bearer TOKEN` or `Twicesafe-Token: TOKEN`. Make one: twicesafe token create.";
+        self.who(request, presented(request)?, hint).await
     }
 
     /// Who asks, where `Authorization` is for somebody else.
     pub(crate) async fn principal_by_own_header(&self, request: &Request) -> Result<Principal, Problem> {
-        self.who(request, in_own_header(request)?).await
+        let hint = "Send it as `Twicesafe-Token: TOKEN`: the header Authorization is the destination's. Make one: twicesafe token create.";
+        self.who(request, in_own_header(request)?, hint).await
     }
 
-    async fn who(&self, request: &Request, presented: Option<&str>) -> Result<Principal, Problem> {
+    async fn who(
+        &self,
+        request: &Request,
+        presented: Option<&str>,
+        hint: &'static str,
+    ) -> Result<Principal, Problem> {
         self.tokens.refresh(REFRESH).await?;
         let Some(text) = presented else {
             if self.tokens.are_needed() {
-                return Err(Problem::new(
-                    Code::TokenMissing,
-                    "a token is needed",
-                    "Send it as `Authorization: Bearer TOKEN` or `Twicesafe-Token: TOKEN`. Make one: twicesafe token create.",
-                ));
+                return Err(Problem::new(Code::TokenMissing, "a token is needed", hint));
             }
             return self.somebody_here(request);
         };

@@ -17,7 +17,23 @@ pub fn load(path: &Path) -> Result<Configuration, ServerError> {
         return Err(wrong(&format!("it has more than {FILE_BYTES_MAX} bytes")));
     }
     let text = std::fs::read_to_string(path).map_err(|error| wrong(&error))?;
-    parse(&text).map_err(|why| wrong(&why))
+    let mut configuration = parse(&text).map_err(|why| wrong(&why))?;
+    stay_beside(&mut configuration, path);
+    Ok(configuration)
+}
+
+/// A ledger that is written without its folder is beside the file that names it, wherever somebody stands: cron jobs would
+/// get an empty one of their own otherwise.
+fn stay_beside(configuration: &mut Configuration, path: &Path) {
+    let written = configuration.ledger.as_ref().filter(|ledger| ledger.is_written_out());
+    let address = written.and_then(|ledger| ledger.reveal().ok());
+    let relative = address.as_deref().and_then(|address| address.strip_prefix("sqlite:"));
+    if let (Some(relative), Some(folder)) = (relative.map(Path::new), path.parent())
+        && relative.is_relative()
+        && !folder.as_os_str().is_empty()
+    {
+        configuration.ledger = Some(format!("sqlite:{}", folder.join(relative).display()).as_str().into());
+    }
 }
 
 /// Reads a configuration; what is wrong is said with its line.

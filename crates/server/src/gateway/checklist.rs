@@ -2,9 +2,9 @@
 
 use twicesafe_ledger::Recovery;
 
-use super::Destinations;
 use super::plan::Destination;
 use super::route::Route;
+use super::{Destinations, pins};
 use crate::config::Configuration;
 use crate::config::destinations::Mode;
 
@@ -25,7 +25,11 @@ impl Destinations {
             let is_own = |route: &Route| {
                 written.is_some_and(|written| written.routes.iter().any(|own| own.action == route.action))
             };
-            for route in destination.routes.iter().filter(|route| !route.is_read) {
+            let is_for_prompts = |route: &Route| {
+                let pattern = route.pattern.as_ref().filter(|_| destination.pins.is_some());
+                pattern.is_some_and(|pattern| pins::LAST_STEPS.iter().any(|last| pattern.may_post_to(last)))
+            };
+            for route in destination.routes.iter().filter(|route| !route.is_read && !is_for_prompts(route)) {
                 of_route(destination, route, is_own(route), configuration, &mut all);
             }
         }

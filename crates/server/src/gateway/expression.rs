@@ -51,6 +51,13 @@ pub(crate) const OF_ANSWER: &[&str] = &["request", "answer"];
 pub(crate) const OF_LOOKUP: &[&str] = &["request", "key", "destination_key"];
 pub(crate) const OF_LOOKUP_ANSWER: &[&str] = &["request", "answer", "key", "destination_key"];
 
+/// What they have, whatever comes: a misspelt one would only be noticed by the first caller.
+const MEMBERS: [(&str, &[&str]); 3] = [
+    ("request", &["method", "path", "params", "query", "headers", "body"]),
+    ("answer", &["status", "headers", "body", "output"]),
+    ("event", &["headers", "query", "body"]),
+];
+
 /// An expression that was understood.
 #[derive(Clone, Debug)]
 pub(crate) struct Expression {
@@ -276,7 +283,16 @@ fn check(expression: &IdedExpr, names: &[&str], bound: &mut Vec<String>) -> Resu
             }
             EntryExpr::StructField(field) => check(&field.value, names, bound),
         }),
-        Expr::Select(select) => check(&select.operand, names, bound),
+        Expr::Select(select) => {
+            if let Expr::Ident(root) = &select.operand.expr
+                && !bound.contains(root)
+                && let Some((_, members)) = MEMBERS.iter().find(|(name, _)| name == root)
+                && !members.contains(&select.field.as_str())
+            {
+                return Err(format!("the {root} has no `{}`; it has {}", select.field, members.join(", ")));
+            }
+            check(&select.operand, names, bound)
+        }
         Expr::Struct(_) => Err("structs cannot be made here".to_owned()),
         Expr::Literal(_) | Expr::Unspecified => Ok(()),
     }

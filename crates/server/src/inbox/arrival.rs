@@ -294,7 +294,10 @@ async fn awaited(shared: &Shared, inbox: &Inbox, accepted: &Accepted, request: &
     let record = &stored.record;
     let mut response = match (record.status, &record.answer) {
         (Status::Done, Some(answer)) if !record.tombstone => answer_kept(answer),
-        (status, _) => Response::json(StatusCode::OK, &json!({ "accepted": 0, "status": status.as_str() })),
+        // There is no answer, and there may never be one: it is on record all the same.
+        (status, _) => {
+            Response::json(StatusCode::ACCEPTED, &json!({ "accepted": 1, "status": status.as_str() }))
+        }
     };
     if !accepted.is_opened {
         response.headers.insert("idempotent-replayed", HeaderValue::from_static("true"));
@@ -305,7 +308,11 @@ async fn awaited(shared: &Shared, inbox: &Inbox, accepted: &Accepted, request: &
 
 async fn settled(shared: &Shared, first: Arc<Stored>) -> Option<Arc<Stored>> {
     let mut stored = first;
-    while !stored.record.status.is_settled() && stored.record.status != Status::Review {
+    let waits_for_a_person = |stored: &Stored| {
+        let record = &stored.record;
+        record.status == Status::Review || record.status == Status::Retryable && record.due_at.is_none()
+    };
+    while !stored.record.status.is_settled() && !waits_for_a_person(&stored) {
         let store = shared.ledger.store();
         let (id, version): (IntentId, i64) = (stored.id, stored.version);
         store.changed(id, version).await;

@@ -56,12 +56,22 @@ pub(crate) fn view(headers: &HeaderMap, query: Option<&str>, body: &Bytes) -> Va
     }
     let text = |(name, value): (String, String)| (name, Value::String(value));
     let query: Map<String, Value> = pairs(query.unwrap_or_default()).into_iter().map(text).collect();
-    json!({ "headers": seen, "query": query, "body": body_view_within(media_type(headers), body, usize::MAX) })
+    json!({ "headers": seen, "query": query, "body": body_view_within(read_as(headers, body), body, usize::MAX) })
 }
 
 /// The view of one event of several: the body is its own.
 pub(crate) fn view_of_one(whole: &Value, body: Value) -> Value {
     json!({ "headers": whole["headers"], "query": whole["query"], "body": body })
+}
+
+/// The type of a body. What begins like JSON is no form, whatever `curl -d` says.
+fn read_as(headers: &HeaderMap, body: &Bytes) -> String {
+    let media_type = media_type(headers);
+    let begins_like_json = body.trim_ascii_start().first().is_some_and(|byte| b"{[".contains(byte));
+    match media_type == "application/x-www-form-urlencoded" && begins_like_json {
+        true => "application/json".to_owned(),
+        false => media_type,
+    }
 }
 
 fn media_type(headers: &HeaderMap) -> String {

@@ -117,6 +117,36 @@ async fn respond_target_never_says_no_to_what_is_on_record() {
     inbox.status("a", "done").await;
     inbox.requests(1).await;
     inbox.world.stop().await;
+    // Nor that it was taken where it was not, and not only when the sender's time is over.
+    let inbox = Inbox::with("    respond: target\n    retries: { attempts: 1 }\n").await;
+    for (status, stands) in [(500, "review"), (404, "retryable")] {
+        inbox.target.script([Do::Say(status, json!({}))]);
+        let started = std::time::Instant::now();
+        let heard = inbox.send(&format!("e_{status}"), &order(1, 1)).await;
+        assert_eq!((heard.status, &heard.json["status"]), (202, &json!(stands)), "{heard:?}");
+        assert!(started.elapsed() < Duration::from_secs(5));
+    }
+    inbox.world.stop().await;
+}
+
+#[tokio::test]
+async fn what_arrived_once_prevented_nothing() {
+    let inbox = Inbox::new().await;
+    for id in ["a", "b"] {
+        inbox.send(id, &order(1, 1)).await;
+        inbox.status(id, "done").await;
+    }
+    let prevented =
+        async || inbox.world.get("/v1/stats").await.json["figures"]["duplicates_prevented"]["value"].clone();
+    assert_eq!(prevented().await, 0);
+    inbox.send("a", &order(1, 1)).await;
+    assert_eq!(prevented().await, 1);
+    // What `curl -d` calls a form may be JSON all the same.
+    let jobs = Inbox::and("", "  jobs: { id: event.body.id, deliver: \"TARGET/jobs\" }\n").await;
+    let form = [("content-type", "application/x-www-form-urlencoded")];
+    assert_eq!(jobs.world.send("POST", "/in/jobs", &form, br#" {"id": 7}"#).await.status, 200);
+    jobs.world.stop().await;
+    inbox.world.stop().await;
 }
 
 #[tokio::test]

@@ -180,6 +180,8 @@ async fn nonsense_gets_a_clear_answer() {
         gateway.ask(CHAT, &[work, ("twicesafe-sample", sample)], &prompt("a")).await.refused(400, "TS0070");
     }
     gateway.ask(CHAT, &[work, ("twicesafe-expect", "{")], &prompt("a")).await.refused(400, "TS0070");
+    // An unset variable somewhere.
+    gateway.ask(CHAT, &[("twicesafe-work", "")], &prompt("a")).await.refused(400, "TS0070");
     gateway.ask(CHAT, &[("twicesafe-expect", "{}")], &prompt("a")).await.refused(400, "TS0070");
     gateway.ask(CHAT, &[("twicesafe-work", &"w".repeat(300))], &prompt("a")).await.refused(400, "TS0003");
     gateway.model.check_asked(0);

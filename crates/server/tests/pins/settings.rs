@@ -46,6 +46,10 @@ async fn wrong_settings_are_refused_with_their_place() {
             "error destinations.ai.routes.a.expect: the schema is not one",
         ),
         (
+            ai("expect: { rule: \"size(answer.outputs) > 0\" }"),
+            "the answer has no `outputs`; it has status, headers, body, output",
+        ),
+        (
             ai("expect: { samples: 3 }"),
             "error destinations.ai.expect: it names neither a `schema:` nor a `rule:`",
         ),

@@ -132,6 +132,7 @@ pub(super) async fn run(asked: Inbox, common: &Common, out: &mut impl Write) -> 
         Inbox::Park(asked) => decided(&asked, "park", common, out).await,
         Inbox::Forget(asked) => decided(&asked, "forget", common, out).await,
         Inbox::Pause(asked) => {
+            check_name(&asked.inbox)?;
             let ledger = place::open(common).await?;
             let paused = twicesafe_server::pause(&ledger, Pausable::Inbox, &asked.inbox, &asked.reason);
             paused.await.map_err(ServerError::from)?;
@@ -139,6 +140,7 @@ pub(super) async fn run(asked: Inbox, common: &Common, out: &mut impl Write) -> 
             Ok(())
         }
         Inbox::Resume(asked) => {
+            check_name(&asked.inbox)?;
             let ledger = place::open(common).await?;
             let resumed = twicesafe_server::resume(&ledger, Pausable::Inbox, &asked.inbox);
             resumed.await.map_err(ServerError::from)?;
@@ -146,6 +148,15 @@ pub(super) async fn run(asked: Inbox, common: &Common, out: &mut impl Write) -> 
             Ok(())
         }
         Inbox::Providers(asked) => providers(&asked, common, out),
+    }
+}
+
+/// Where there is a configuration, it must know the inbox.
+fn check_name(name: &str) -> Result<(), Failure> {
+    let Some(path) = place::configuration(None) else { return Ok(()) };
+    match config::load(&path)?.inboxes.contains_key(name) {
+        true => Ok(()),
+        false => Err(ServerError::NoSuchInbox(name.to_owned()).into()),
     }
 }
 
@@ -178,7 +189,13 @@ async fn list(asked: &List, common: &Common, out: &mut impl Write) -> Result<(),
         }
         None => None,
     };
-    let ledger = place::open(common).await?;
+    let ledger = match &asked.config {
+        Some(path) => {
+            let address = place::find_with(common, config::load(path)?.ledger_address()?)?;
+            place::open_at(&address, &place::whoami()).await?
+        }
+        None => place::open(common).await?,
+    };
     let scope = Some(twicesafe_server::scope_of(inbox));
     let statuses =
         if asked.dead { vec![Some(Status::Review), Some(Status::Retryable)] } else { vec![status] };

@@ -73,7 +73,10 @@ impl Expectation {
         let of_schema = self.schema.as_ref().and_then(|schema| {
             let error = schema.iter_errors(output).next()?;
             let path = error.instance_path().to_string();
-            Some((if path.is_empty() { "/".to_owned() } else { path }, error.to_string()))
+            Some((
+                if path.is_empty() { "/".to_owned() } else { path },
+                error.masked_with("what was written").to_string(),
+            ))
         });
         let of_rule = || {
             let rule = self.rule.as_ref()?;

@@ -226,7 +226,12 @@ impl Wish {
 fn own<'a>(request: &'a Request, name: &str) -> Result<Option<&'a str>, Problem> {
     let Some(value) = request.headers.get(name) else { return Ok(None) };
     match value.to_str() {
-        Ok(text) => Ok(Some(text).filter(|text| !text.is_empty())),
+        // An unset variable somewhere: what its caller relies on is not there.
+        Ok(text) if text.trim().is_empty() => Err(Problem::bad_request(
+            format!("the header {name} is empty"),
+            "Look whether the variable it is made of is set; or leave the header out.",
+        )),
+        Ok(text) => Ok(Some(text)),
         Err(_) => Err(Problem::bad_request(
             format!("the header {name} has letters that headers cannot carry"),
             "Use ASCII: in JSON other letters can be escaped, and a work can stand in the address, percent-encoded.",
