@@ -402,11 +402,11 @@ mod tests {
 
     #[test]
     fn s2_missing_null_empty_and_inexact_are_no_names() {
-        let request = json!({ "id": "a", "n": 7, "whole": 12.0, "half": 0.5, "none": null, "empty": "", "yes": true,
-            "large": 18446744073709551615u64, "list": [] });
+        let request = json!({ "body": { "id": "a", "n": 7, "whole": 12.0, "half": 0.5, "none": null, "empty": "", "yes": true,
+            "large": 18446744073709551615u64, "list": [] } });
         let sight = Sight { request: Some(&request), ..Sight::default() };
         let name = |text: &str| {
-            Expression::parse(&format!("request.{text}"), OF_REQUEST).expect("it is right").name(&sight)
+            Expression::parse(&format!("request.body.{text}"), OF_REQUEST).expect("it is right").name(&sight)
         };
         assert_eq!(name("id"), Ok(Named::Text("a".to_owned())));
         assert_eq!(name("n"), Ok(Named::Integer(7)));
@@ -414,5 +414,10 @@ mod tests {
         for wrong in ["half", "none", "empty", "yes", "large", "list", "missing"] {
             assert!(name(wrong).is_err(), "{wrong}");
         }
+        let misspelt = Expression::parse("request.bdy.id", OF_REQUEST).map(|_| ());
+        assert_eq!(
+            misspelt,
+            Err("`request.bdy.id`: the request has no `bdy`; it has method, path, params, query, headers, body".to_owned())
+        );
     }
 }
