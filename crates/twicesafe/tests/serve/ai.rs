@@ -158,9 +158,12 @@ fn begin(serving: &Serving, prompt: &str, until: &str) -> (TcpStream, String) {
     let mut heard = String::new();
     let mut part = [0; 4096];
     while !heard.contains(until) {
-        match stream.read(&mut part).unwrap() {
-            0 => panic!("it ended with {heard}"),
-            read => heard.push_str(&String::from_utf8_lossy(&part[..read])),
+        match stream.read(&mut part) {
+            Ok(0) => panic!("it ended with {heard}"),
+            Ok(read) => heard.push_str(&String::from_utf8_lossy(&part[..read])),
+            // A signal of some other test's child.
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => panic!("{error} after {heard}"),
         }
     }
     (stream, heard)
