@@ -68,7 +68,7 @@ pub(crate) fn request_end(read: &[u8]) -> Option<usize> {
 }
 
 /// A process that is ended when dropped, with the workers it may have.
-pub(crate) struct Running(Child);
+pub(crate) struct Running(pub(crate) Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -82,10 +82,12 @@ pub(crate) fn destination(
     bytes: usize,
     delay: Duration,
 ) -> Result<(Running, String), Box<dyn std::error::Error>> {
-    let mut child = Command::new(std::env::current_exe()?)
-        .env(DESTINATION, format!("{bytes} {}", delay.as_millis()))
-        .stdout(Stdio::piped())
-        .spawn()?;
+    oneself_as(DESTINATION, &format!("{bytes} {}", delay.as_millis()))
+}
+
+/// This program, told to be something else; it says where it listens.
+pub(crate) fn oneself_as(what: &str, how: &str) -> Result<(Running, String), Box<dyn std::error::Error>> {
+    let mut child = Command::new(std::env::current_exe()?).env(what, how).stdout(Stdio::piped()).spawn()?;
     let mut address = String::new();
     let out = child.stdout.take().ok_or("no output")?;
     std::io::BufRead::read_line(&mut std::io::BufReader::new(out), &mut address)?;

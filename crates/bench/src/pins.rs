@@ -3,7 +3,7 @@
 
 use std::io::Write;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::Plan;
-use crate::gateway::request_end;
+use crate::gateway::{Running, oneself_as, request_end};
 use crate::harness::{self, Key, Load, Subject};
 use crate::report::{Report, median};
 use crate::server::{Failure, Line, Serving, http_end, lines};
@@ -85,25 +85,8 @@ async fn serve(mut stream: TcpStream, pause: Duration) -> std::io::Result<()> {
     Ok(())
 }
 
-/// A process that is killed when dropped.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 fn model(pause: Duration) -> Result<(Running, String), Box<dyn std::error::Error>> {
-    let mut child = Command::new(std::env::current_exe()?)
-        .env(MODEL, pause.as_millis().to_string())
-        .stdout(Stdio::piped())
-        .spawn()?;
-    let mut address = String::new();
-    let out = child.stdout.take().ok_or("no output")?;
-    std::io::BufRead::read_line(&mut std::io::BufReader::new(out), &mut address)?;
-    Ok((Running(child), address.trim().to_owned()))
+    oneself_as(MODEL, &pause.as_millis().to_string())
 }
 
 async fn gateway(plan: &Plan, at: &str, ledger: &str) -> Result<Serving, Box<dyn std::error::Error>> {

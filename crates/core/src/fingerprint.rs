@@ -79,12 +79,16 @@ const EXACT_INTEGER_MAX: u64 = 1 << 53;
 /// A JSON text in canonical form (RFC 8785); `None` where it has no faithful one: not JSON, duplicate names, integers beyond
 /// 2^53.
 pub fn canonical_json(input: &[u8]) -> Option<Vec<u8>> {
-    let value: serde_json::Value = serde_json::from_slice(input).ok()?;
+    canonical_json_of(&serde_json::from_slice(input).ok()?, input)
+}
+
+/// The same, of a text that was read already.
+pub fn canonical_json_of(value: &serde_json::Value, input: &[u8]) -> Option<Vec<u8>> {
     let mut names = 0;
-    if !is_exact(&value, &mut names) || names != names_in(input) {
+    if !is_exact(value, &mut names) || names != names_in(input) {
         return None;
     }
-    serde_json_canonicalizer::to_vec(&value).ok()
+    serde_json_canonicalizer::to_vec(value).ok()
 }
 
 /// Whether the JSON text that `value` was read from has the same name twice in one object: readers differ in which they take.

@@ -32,7 +32,7 @@ pub use command::{
     Reset, Resolution, Resolve, Salt, Settle,
 };
 pub use decide::decide;
-pub use fingerprint::{Fingerprint, Recipe, canonical_json, has_duplicate_names};
+pub use fingerprint::{Fingerprint, Recipe, canonical_json, canonical_json_of, has_duplicate_names};
 pub use lane::{IntentId, Lane, LaneName, Place, Waiting};
 pub use moment::{Moment, Timestamp};
 pub use name::{

@@ -148,6 +148,15 @@ pub struct Record {
     pub last_decision: Option<Receipt>,
 }
 
+impl Record {
+    /// Whether the request that was kept before is still what is wanted (S31). It belongs to its generation; but what nobody
+    /// comes back for is carried out again as it was.
+    pub fn wants_the_same(&self, before: &Self) -> bool {
+        let is_carried_on = self.policy.unattended && self.fingerprint == before.fingerprint;
+        !self.tombstone && (self.generation == before.generation || is_carried_on)
+    }
+}
+
 /// A permit that is out.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Attempt {

@@ -256,15 +256,12 @@ impl Change {
         Some(before).filter(|before| over && before.record.answer.is_some() && !before.record.tombstone)
     }
 
-    /// A request belongs to its generation: what was asked for before must not be sent for what is asked for now (S31).
+    /// Whether the request that was kept goes: it is not wanted any more, or another one takes its place.
     pub(crate) fn drops_request(&self) -> bool {
         match (&self.before, &self.after) {
             (Some(before), Some(after)) => {
-                // What nobody comes back for is carried out again as it was.
-                let is_as_before = after.record.policy.unattended
-                    && after.record.fingerprint.is_some()
-                    && self.request.is_none();
-                before.record.generation != after.record.generation && !is_as_before || after.record.tombstone
+                let is_another = before.record.generation != after.record.generation;
+                !after.record.wants_the_same(&before.record) || is_another && self.request.is_some()
             }
             (before, _) => before.is_some(),
         }
@@ -273,7 +270,7 @@ impl Change {
     /// Adds what this change means to the counts.
     pub(crate) fn count(&self, at: Timestamp, tally: &mut Tally) {
         for row in &self.journal {
-            tally.event(at, row.entry.event.as_str());
+            tally.journal(at, &row.entry);
         }
         let before = self.before.as_ref().map(|stored| &stored.record);
         let after = self.after.as_ref().map(|stored| &stored.record);

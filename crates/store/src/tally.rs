@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use twicesafe_core::{Record, Timestamp, Verdict};
+use twicesafe_core::journal::{Entry, Event};
+use twicesafe_core::{Actor, Record, Timestamp, Verdict};
 
 const HOUR_MILLIS: i64 = 3_600_000;
 
@@ -44,6 +45,14 @@ impl Tally {
 
     pub(crate) fn event(&mut self, at: Timestamp, name: &'static str) {
         self.add(hour_of(at), name, 1);
+    }
+
+    /// What the journal says. Decisions are counted as people's; those the server makes by itself are not.
+    pub(crate) fn journal(&mut self, at: Timestamp, entry: &Entry) {
+        let is_decision = matches!(entry.event, Event::GivenUp | Event::Reset);
+        if !is_decision || entry.actor != Actor::sweep() {
+            self.event(at, entry.event.as_str());
+        }
     }
 
     /// What a claim was told, where that is not a journal event.
@@ -94,7 +103,7 @@ pub(crate) fn known_name(name: &str) -> Option<Cow<'static, str>> {
     }
     let others = [REPLAYS, WAITS, MISMATCHES, REVIEWS, RECOVERIES, RECOVERY_MILLIS];
     let other = others.into_iter().find(|other| *other == name);
-    let known = other.or_else(|| twicesafe_core::journal::Event::from_word(name).map(|event| event.as_str()));
+    let known = other.or_else(|| Event::from_word(name).map(|event| event.as_str()));
     known.map(Cow::Borrowed)
 }
 

@@ -187,8 +187,10 @@ fn s29_a_reset_event_is_wanted_again_as_it_was_and_at_once() {
     let permit = ledger.permit();
     ledger.acted(&permit, answered("a"));
     let fingerprint = ledger.record().fingerprint.clone();
+    let before = ledger.record().clone();
     ledger.reset();
     let record = ledger.record();
+    assert!(record.wants_the_same(&before), "its request is still the one");
     assert_eq!((record.status, record.generation, &record.fingerprint), (Status::Ready, 2, &fingerprint));
     assert_eq!((record.due_at, record.waits_until), (Some(ledger.moment.now), Some(Timestamp::NEVER)));
     // A redelivery with another body changes nothing about that.
@@ -198,7 +200,9 @@ fn s29_a_reset_event_is_wanted_again_as_it_was_and_at_once() {
     let mut attended = Ledger::agreed(Policy { unattended: false, ..event() });
     let permit = attended.permit();
     attended.acted(&permit, answered("a"));
+    let before = attended.record().clone();
     attended.reset();
+    assert!(!attended.record().wants_the_same(&before), "who comes back says what is wanted (S31)");
     assert_eq!((attended.record().due_at, &attended.record().fingerprint), (None, &None));
 }
 

@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use crate::config::destinations::Destination;
+use crate::config::probably_meant;
 
 macro_rules! entries {
     ($($name:literal)*) => {
@@ -43,15 +45,19 @@ pub struct Fact {
 /// All entries, by name.
 pub fn entries() -> &'static BTreeMap<&'static str, Entry> {
     static ENTRIES: OnceLock<BTreeMap<&'static str, Entry>> = OnceLock::new();
-    ENTRIES.get_or_init(|| {
-        let read = |(name, text): &(&'static str, &str)| {
-            let entry = serde_saphyr::from_str(text).unwrap_or_else(|error| {
-                panic!("the catalog's {name}.yaml is wrong, which a test would have found: {error}")
-            });
-            (*name, entry)
-        };
-        FILES.iter().map(read).collect()
-    })
+    ENTRIES.get_or_init(|| read_all(FILES))
+}
+
+/// Reads what is known of many things, each in a file that came with the program.
+pub(crate) fn read_all<T: DeserializeOwned>(
+    files: &[(&'static str, &'static str)],
+) -> BTreeMap<&'static str, T> {
+    let read = |(name, text): &(&'static str, &'static str)| {
+        let entry = serde_saphyr::from_str(text)
+            .unwrap_or_else(|error| panic!("{name}.yaml is wrong, which a test would have found: {error}"));
+        (*name, entry)
+    };
+    files.iter().map(read).collect()
 }
 
 /// An entry as it is written.
@@ -78,12 +84,7 @@ pub fn recoveries(entry: &Entry) -> Vec<&'static str> {
 pub fn entry(name: &str) -> Result<&'static Entry, String> {
     entries().get(name).ok_or_else(|| {
         let names: Vec<&str> = entries().keys().copied().collect();
-        let nearest = names
-            .iter()
-            .map(|known| (strsim::damerau_levenshtein(name, known), known))
-            .min()
-            .filter(|(distance, known)| *distance <= known.len().max(name.len()) / 2)
-            .map_or_else(String::new, |(_, known)| format!("; did you mean `{known}`?"));
-        format!("the catalog has no `{name}`; it has {}{nearest}", names.join(", "))
+        let meant = probably_meant(name, names.iter().copied());
+        format!("the catalog has no `{name}`; it has {}{meant}", names.join(", "))
     })
 }

@@ -62,20 +62,22 @@ fn plain(message: &str) -> String {
 
 /// Adds what was probably meant to "unknown field `x`, expected one of y, z".
 pub(crate) fn suggesting(message: &str) -> String {
-    let nearest = || {
+    let meant = || {
         let (unknown, known) = message.strip_prefix("unknown ")?.split_once(", expected ")?;
         let wrong = unknown.split('`').nth(1)?;
         let names = known.trim_start_matches("one of ").split([',', ' ']).map(|name| name.trim_matches('`'));
-        names
-            .filter(|name| !name.is_empty() && *name != "or")
-            .map(|name| (strsim::damerau_levenshtein(wrong, name), name))
-            .min()
-            .filter(|(distance, name)| *distance <= name.len().max(wrong.len()) / 2)
+        Some(probably_meant(wrong, names.filter(|name| !name.is_empty() && *name != "or")))
     };
-    match nearest() {
-        Some((_, name)) => format!("{message}; did you mean `{name}`?"),
-        None => message.to_owned(),
-    }
+    format!("{message}{}", meant().unwrap_or_default())
+}
+
+/// What was probably meant, to be put behind what is wrong; nothing, if nothing is near.
+pub(crate) fn probably_meant<'a>(wrong: &str, names: impl Iterator<Item = &'a str>) -> String {
+    names
+        .map(|name| (strsim::damerau_levenshtein(wrong, name), name))
+        .min()
+        .filter(|(distance, name)| *distance <= name.len().max(wrong.len()) / 2)
+        .map_or_else(String::new, |(_, name)| format!("; did you mean `{name}`?"))
 }
 
 #[cfg(test)]

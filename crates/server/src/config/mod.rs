@@ -18,8 +18,8 @@ use serde::Deserialize;
 
 pub use check::{Advice, check};
 pub use listen::Listen;
-pub(crate) use load::suggesting;
 pub use load::{load, parse};
+pub(crate) use load::{probably_meant, suggesting};
 pub use people::{Alert, Person};
 pub use secret::Secret;
 pub use span::{Span, parse_span};

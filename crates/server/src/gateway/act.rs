@@ -1,6 +1,5 @@
 //! One attempt at a destination: the request as the destination wants it, one exchange, what it means.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -137,23 +136,10 @@ impl Errand {
             Recovery::Repeat | Recovery::NativeKey { .. } => Care::Little,
             Recovery::Lookup(_) | Recovery::Person => Care::Great,
         };
-        let is_sent = AtomicBool::new(false);
-        let may_send = || {
-            attempt.check_send().map_err(|_| "TS0023: too late to send under this permit".to_owned())?;
-            is_sent.store(true, Ordering::Relaxed);
-            Ok(())
-        };
         let started = Instant::now();
-        let answered = async {
-            let request = request(&self.destination, sending).await.map_err(Failure::NotSent)?;
-            self.destination.upstream.exchange(request, care, may_send).await
-        };
-        let answered = tokio::time::timeout(self.route.timeout, answered).await;
-        let (response, lent) = answered.unwrap_or_else(|_| {
-            // What is still looking for a connection has sent nothing (S16).
-            let why = "it did not answer in time".to_owned();
-            Err(if is_sent.load(Ordering::Relaxed) { Failure::Unknown(why) } else { Failure::NotSent(why) })
-        })?;
+        let request = request(&self.destination, sending);
+        let (upstream, timeout) = (&self.destination.upstream, self.route.timeout);
+        let (response, lent) = upstream.exchange_within(timeout, request, care, || may_send(attempt)).await?;
         let limits = Limits { started, whole: self.route.timeout, large: self.route.policy.act_max };
         let begin = |head: &hyper::Response<()>| self.hand_over(attempt, head);
         Whole::read(response, lent, limits, begin).await
@@ -253,6 +239,11 @@ impl Errand {
         }
         Ok(sending)
     }
+}
+
+/// Whether a permit still lets the first byte leave (S9).
+pub(crate) fn may_send(attempt: &Attempt) -> Result<(), String> {
+    attempt.check_send().map_err(|_| "TS0023: too late to send under this permit".to_owned())
 }
 
 /// Where the server identifies itself, callers do not.

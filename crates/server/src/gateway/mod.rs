@@ -1,7 +1,7 @@
 //! The gateway: `/to/{destination}/{path}` goes to the destination's base address and nowhere else. Every write is claimed,
 //! sent once, answered from the ledger when it is repeated, and looked up or parked when nobody knows. Reads pass.
 
-mod act;
+pub(crate) mod act;
 pub(crate) mod answer;
 mod auth;
 mod callback;

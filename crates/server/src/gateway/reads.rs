@@ -70,7 +70,7 @@ pub(super) async fn pass(
 }
 
 fn away(why: &str) -> Problem {
-    let hint = "This was a read: ask again whenever you like.";
+    let hint = "Nothing was recorded: ask again whenever you like.";
     Problem::new(Code::DestinationAway, format!("the destination gave no answer: {why}"), hint)
         .retry_after(RETRY_AFTER)
 }

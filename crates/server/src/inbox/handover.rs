@@ -1,7 +1,6 @@
 //! Handing one event over, under a permit: to an address, with an id, a time and a signature as Standard Webhooks have them, or
 //! to one of the destinations as a guarded call of its own.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -22,6 +21,7 @@ use super::event::{Event, in_header};
 use super::plan::{Inbox, Target};
 use crate::access::Principal;
 use crate::config::inboxes::Respond;
+use crate::gateway::act::may_send;
 use crate::gateway::answer::{Limits, Whole};
 use crate::gateway::upstream::{Care, Failure, Upstream};
 use crate::http::Request;
@@ -226,19 +226,11 @@ impl Handover {
         for (name, value) in fixed {
             request.headers_mut().insert(name.clone(), value.clone());
         }
-        let is_sent = AtomicBool::new(false);
-        let may_send = || {
-            attempt.check_send().map_err(|_| "TS0023: too late to send under this permit".to_owned())?;
-            is_sent.store(true, Ordering::Relaxed);
-            Ok(())
-        };
         let started = Instant::now();
         let timeout = self.inbox.timeout;
-        let exchanged = tokio::time::timeout(timeout, upstream.exchange(request, Care::Little, may_send));
-        let (response, lent) = exchanged.await.unwrap_or_else(|_| {
-            let why = "it did not answer in time".to_owned();
-            Err(if is_sent.load(Ordering::Relaxed) { Failure::Unknown(why) } else { Failure::NotSent(why) })
-        })?;
+        let request = std::future::ready(Ok(request));
+        let exchange = upstream.exchange_within(timeout, request, Care::Little, || may_send(attempt));
+        let (response, lent) = exchange.await?;
         let limits = Limits { started, whole: timeout, large: timeout };
         Whole::read(response, lent, limits, |_| None).await
     }
@@ -259,9 +251,7 @@ impl Handover {
         let own = [(CONTENT_TYPE, CONTENT_TYPE.as_str()), (IDEMPOTENCY_KEY, "webhook-id")];
         let own = own.map(|(name, from)| headers.remove(from).map(|value| (name, value)));
         let headers: HeaderMap = own.into_iter().flatten().collect();
-        attempt
-            .check_send()
-            .map_err(|_| Failure::NotSent("too late to send under this permit".to_owned()))?;
+        may_send(attempt).map_err(Failure::NotSent)?;
         let (open, mut request) = Request::made(method.clone(), uri, headers, body);
         let principal = Principal::anybody(self.shared.ledger.actor().clone());
         let called = crate::gateway::carried(&self.shared, principal, &mut request);

@@ -6,8 +6,9 @@ use std::sync::OnceLock;
 
 use serde::Deserialize;
 
-use crate::catalog::Fact;
+use crate::catalog::{Fact, read_all};
 use crate::config::inboxes::Provider;
+use crate::config::probably_meant;
 
 macro_rules! entries {
     ($($name:literal)*) => {
@@ -50,15 +51,7 @@ pub struct Believed {
 /// All senders, by name.
 pub fn entries() -> &'static BTreeMap<&'static str, Entry> {
     static ENTRIES: OnceLock<BTreeMap<&'static str, Entry>> = OnceLock::new();
-    ENTRIES.get_or_init(|| {
-        let read = |(name, text): &(&'static str, &str)| {
-            let entry = serde_saphyr::from_str(text).unwrap_or_else(|error| {
-                panic!("the provider {name}.yaml is wrong, which a test would have found: {error}")
-            });
-            (*name, entry)
-        };
-        FILES.iter().map(read).collect()
-    })
+    ENTRIES.get_or_init(|| read_all(FILES))
 }
 
 /// A sender as it is written.
@@ -70,12 +63,7 @@ pub fn source(name: &str) -> Option<&'static str> {
 pub fn entry(name: &str) -> Result<&'static Entry, String> {
     entries().get(name).ok_or_else(|| {
         let names: Vec<&str> = entries().keys().copied().collect();
-        let nearest = names
-            .iter()
-            .map(|known| (strsim::damerau_levenshtein(name, known), known))
-            .min()
-            .filter(|(distance, known)| *distance <= known.len().max(name.len()) / 2)
-            .map_or_else(String::new, |(_, known)| format!("; did you mean `{known}`?"));
-        format!("there is no provider `{name}`; there are {}{nearest}", names.join(", "))
+        let meant = probably_meant(name, names.iter().copied());
+        format!("there is no provider `{name}`; there are {}{meant}", names.join(", "))
     })
 }

@@ -216,7 +216,8 @@ async fn say(stream: &mut TcpStream, status: u16, body: &Value) -> Option<()> {
     stream.write_all(head.as_bytes()).await.ok()
 }
 
-async fn read(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<Effect> {
+/// Reads one request.
+pub(crate) async fn read(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<Effect> {
     let end = loop {
         if let Some(end) = buffer.windows(4).position(|four| four == b"\r\n\r\n") {
             break end;

@@ -107,11 +107,8 @@ async fn s35_a_caller_can_bring_a_schema_of_its_own() {
 #[tokio::test]
 async fn s35_who_expects_something_does_not_follow_a_flight_that_shows_everything() {
     let gateway = Gateway::new().await;
-    gateway.model.script([Do::PauseAfter(2)]);
-    let work = [("twicesafe-work", "w")];
-    let mut first = gateway.begin(CHAT, &work, &streamed("hello")).await;
-    first.until("answer ").await;
-    let expecting = [work[0], ("twicesafe-expect", "{\"type\":\"object\"}")];
+    let first = gateway.under_way().await;
+    let expecting = [WORK[0], ("twicesafe-expect", "{\"type\":\"object\"}")];
     let second = gateway.begin(CHAT, &expecting, &streamed("hello")).await;
     tokio::time::sleep(Duration::from_millis(50)).await;
     gateway.model.go_on();

@@ -5,11 +5,8 @@ use super::*;
 #[tokio::test]
 async fn s33_who_asks_meanwhile_follows_the_same_flight() {
     let gateway = Gateway::new().await;
-    gateway.model.script([Do::PauseAfter(2)]);
-    let work = [("twicesafe-work", "w")];
-    let mut first = gateway.begin(CHAT, &work, &streamed("hello")).await;
-    first.until("answer ").await;
-    let mut second = gateway.begin(CHAT, &work, &streamed("hello")).await;
+    let first = gateway.under_way().await;
+    let mut second = gateway.begin(CHAT, &WORK, &streamed("hello")).await;
     second.until("answer ").await;
     // Its first caller leaves; the others do not notice.
     drop(first);
@@ -17,7 +14,7 @@ async fn s33_who_asks_meanwhile_follows_the_same_flight() {
     gateway.model.go_on();
     let second = second.end().await;
     assert_eq!((second.pinned(), second.is_whole), ("hit", true), "{second:?}");
-    let third = gateway.ask(CHAT, &work, &streamed("hello")).await;
+    let third = gateway.ask(CHAT, &WORK, &streamed("hello")).await;
     assert_eq!((third.pinned(), &third.body), ("hit", &second.body));
     gateway.model.check_asked(1);
     let metrics = gateway.world.get("/metrics").await.text;
@@ -31,14 +28,11 @@ async fn s33_who_asks_meanwhile_follows_the_same_flight() {
 #[tokio::test]
 async fn s13_a_caller_who_leaves_does_not_stop_the_recording() {
     let gateway = Gateway::new().await;
-    gateway.model.script([Do::PauseAfter(2)]);
-    let work = [("twicesafe-work", "w")];
-    let mut first = gateway.begin(CHAT, &work, &streamed("hello")).await;
-    first.until("answer ").await;
+    let first = gateway.under_way().await;
     drop(first);
     tokio::time::sleep(Duration::from_millis(50)).await;
     gateway.model.go_on();
-    let again = gateway.ask(CHAT, &work, &streamed("hello")).await;
+    let again = gateway.ask(CHAT, &WORK, &streamed("hello")).await;
     assert_eq!((again.pinned(), again.is_whole), ("hit", true), "{again:?}");
     gateway.model.check_asked(1);
 }
@@ -84,13 +78,9 @@ async fn s33_who_was_told_of_a_failure_and_asks_at_once_is_not_told_it_again() {
 #[tokio::test]
 async fn s33_another_server_waits_for_the_whole_answer() {
     let gateway = Gateway::new().await;
-    let yaml = configuration(&gateway.model, "");
-    let other = World::on(gateway.world.ledger.clone(), gateway.world.clock.clone(), &yaml).await;
-    gateway.model.script([Do::PauseAfter(2)]);
-    let work = [("twicesafe-work", "w")];
-    let mut first = gateway.begin(CHAT, &work, &streamed("hello")).await;
-    first.until("answer ").await;
-    let elsewhere = Hearing::begin(other.address, CHAT, &work, &streamed("hello")).await;
+    let other = gateway.another_server("").await;
+    let first = gateway.under_way().await;
+    let elsewhere = Hearing::begin(other.address, CHAT, &WORK, &streamed("hello")).await;
     tokio::time::sleep(Duration::from_millis(100)).await;
     gateway.model.go_on();
     let (first, elsewhere) = (first.end().await, elsewhere.end().await);
@@ -103,19 +93,15 @@ async fn s33_another_server_waits_for_the_whole_answer() {
 async fn s33_what_a_later_flight_has_pinned_is_what_everybody_gets() {
     // A process that was asleep for longer than its lease: somebody else asked meanwhile, and that answer stands.
     let gateway = Gateway::new().await;
-    let yaml = configuration(&gateway.model, "");
-    let other = World::on(gateway.world.ledger.clone(), gateway.world.clock.clone(), &yaml).await;
-    gateway.model.script([Do::PauseAfter(2)]);
-    let work = [("twicesafe-work", "w")];
-    let mut first = gateway.begin(CHAT, &work, &streamed("hello")).await;
-    first.until("answer ").await;
+    let other = gateway.another_server("").await;
+    let first = gateway.under_way().await;
     gateway.world.clock.advance(Duration::from_secs(11));
-    let elsewhere = Hearing::begin(other.address, CHAT, &work, &streamed("hello")).await.end().await;
+    let elsewhere = Hearing::begin(other.address, CHAT, &WORK, &streamed("hello")).await.end().await;
     assert_eq!((elsewhere.pinned(), elsewhere.is_whole), ("miss", true), "{elsewhere:?}");
     gateway.model.go_on();
     let first = first.end().await;
     assert!(!first.is_whole && !first.body.contains("[DONE]"), "{first:?}");
-    let again = gateway.ask(CHAT, &work, &streamed("hello")).await;
+    let again = gateway.ask(CHAT, &WORK, &streamed("hello")).await;
     assert_eq!((again.pinned(), &again.body), ("hit", &elsewhere.body));
     gateway.model.check_asked(2);
 }
@@ -139,6 +125,9 @@ async fn s28_what_was_forgotten_or_is_kept_no_longer_is_asked_anew() {
     assert_eq!(third.pinned(), "miss", "{third:?}");
     assert_eq!(gateway.in_work("w", &prompt("hello")).await.body, third.body);
     gateway.model.check_asked(3);
+    // A person had it forgotten; that it was asked anew was nobody's decision.
+    let figures = gateway.world.get("/v1/stats").await.json["figures"].clone();
+    assert_eq!((&figures["forgotten"]["value"], &figures["reset"]["value"]), (&json!(1), &json!(0)));
 }
 
 #[tokio::test]
@@ -169,13 +158,9 @@ async fn a_long_answer_does_not_keep_the_circuit_shut() {
 #[tokio::test]
 async fn s27_who_has_waited_long_enough_is_told_and_does_not_ask_again_at_once() {
     let gateway = Gateway::new().await;
-    let yaml = configuration(&gateway.model, "timeout: 300ms");
-    let other = World::on(gateway.world.ledger.clone(), gateway.world.clock.clone(), &yaml).await;
-    gateway.model.script([Do::PauseAfter(2)]);
-    let work = [("twicesafe-work", "w")];
-    let mut first = gateway.begin(CHAT, &work, &streamed("hello")).await;
-    first.until("answer ").await;
-    let told = Hearing::begin(other.address, CHAT, &work, &streamed("hello")).await.end().await;
+    let other = gateway.another_server("timeout: 300ms").await;
+    let first = gateway.under_way().await;
+    let told = Hearing::begin(other.address, CHAT, &WORK, &streamed("hello")).await.end().await;
     told.refused(409, "TS0015");
     assert_eq!(told.headers["x-should-retry"], "false");
     gateway.model.go_on();

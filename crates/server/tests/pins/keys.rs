@@ -138,6 +138,12 @@ async fn s33_what_has_effects_passes_each_time_and_is_journalled() {
         }
     }
     assert_eq!(standing, BTreeMap::from([("done".to_owned(), 4), ("failed".to_owned(), 2)]));
+    // What the server gave up by itself is no decision of anybody's.
+    let figures = gateway.world.get("/v1/stats").await.json["figures"].clone();
+    assert_eq!(
+        (&figures["decisions_by_people"]["value"], &figures["doubts"]["value"]),
+        (&json!(0), &json!(1))
+    );
     // With a key it is guarded like any other write.
     let keyed = [("idempotency-key", "batch-1")];
     let first = gateway.ask("/to/ai/v1/batches", &keyed, &json!({})).await;

@@ -45,11 +45,26 @@ impl Gateway {
         Hearing::begin(self.world.address, path, headers, body).await
     }
 
+    /// A stream in the work `w` of which a part was heard, and which waits for the model to go on.
+    async fn under_way(&self) -> Hearing {
+        self.model.script([Do::PauseAfter(2)]);
+        let mut hearing = self.begin(CHAT, &WORK, &streamed("hello")).await;
+        hearing.until("answer ").await;
+        hearing
+    }
+
+    /// Another server on the same ledger, in front of the same provider.
+    async fn another_server(&self, more: &str) -> World {
+        let yaml = configuration(&self.model, more);
+        World::on(self.world.ledger.clone(), self.world.clock.clone(), &yaml).await
+    }
+
     async fn in_work(&self, work: &str, body: &Value) -> Told {
         self.ask(CHAT, &[("twicesafe-work", work)], body).await
     }
 }
 
+const WORK: [(&str, &str); 1] = [("twicesafe-work", "w")];
 const CHAT: &str = "/to/ai/v1/chat/completions";
 
 fn configuration(model: &Model, more: &str) -> String {

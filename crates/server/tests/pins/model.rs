@@ -6,9 +6,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
+
+use crate::gateway::destination::{Effect, read};
 
 /// What it does with the next question.
 #[derive(Clone, Debug)]
@@ -37,23 +39,9 @@ pub(crate) enum Do {
     Odd,
 }
 
-/// A question as it arrived.
-#[derive(Clone, Debug)]
-pub(crate) struct Asked {
-    pub(crate) line: String,
-    pub(crate) headers: Vec<(String, String)>,
-    pub(crate) body: Value,
-}
-
-impl Asked {
-    pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(own, _)| own == name).map(|(_, value)| value.as_str())
-    }
-}
-
 #[derive(Default)]
 struct State {
-    asked: Vec<Asked>,
+    asked: Vec<Effect>,
     script: VecDeque<Do>,
 }
 
@@ -87,7 +75,7 @@ impl Model {
         self.go_on.notify_one();
     }
 
-    pub(crate) fn asked(&self) -> Vec<Asked> {
+    pub(crate) fn asked(&self) -> Vec<Effect> {
         self.state.lock().unwrap().asked.clone()
     }
 
@@ -110,6 +98,8 @@ async fn serve(mut stream: TcpStream, model: Model) -> Option<()> {
         let path = asked.line.split(' ').nth(1)?.split('?').next()?.to_owned();
         let text = match step {
             Do::Write(text) => text.to_owned(),
+            // One word, so one event.
+            Do::Much(bytes) => "x".repeat(bytes),
             _ => format!("answer {number}"),
         };
         let ended = match &step {
@@ -244,35 +234,4 @@ async fn say(stream: &mut TcpStream, status: u16, body: &Value) -> Option<()> {
     );
     stream.write_all(head.as_bytes()).await.ok()?;
     stream.write_all(body.as_bytes()).await.ok()
-}
-
-async fn read(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<Asked> {
-    let end = loop {
-        if let Some(end) = buffer.windows(4).position(|four| four == b"\r\n\r\n") {
-            break end;
-        }
-        more(stream, buffer).await?;
-    };
-    let head = String::from_utf8_lossy(&buffer[..end]).into_owned();
-    let mut lines = head.lines();
-    let line = lines.next()?.to_owned();
-    let headers: Vec<(String, String)> = lines
-        .filter_map(|line| line.split_once(": "))
-        .map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned()))
-        .collect();
-    let length = headers.iter().find(|(name, _)| name == "content-length");
-    let length: usize = length.map_or(0, |(_, value)| value.parse().unwrap_or(0));
-    while buffer.len() < end + 4 + length {
-        more(stream, buffer).await?;
-    }
-    let body = serde_json::from_slice(&buffer[end + 4..end + 4 + length]).unwrap_or_default();
-    buffer.drain(..end + 4 + length);
-    Some(Asked { line, headers, body })
-}
-
-async fn more(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<()> {
-    let mut part = [0; 16_384];
-    let read = stream.read(&mut part).await.ok().filter(|read| *read > 0)?;
-    buffer.extend_from_slice(&part[..read]);
-    Some(())
 }

@@ -140,6 +140,11 @@ async fn what_is_too_large_to_keep_is_passed_on() {
         assert_eq!((told.is_whole, told.pinned(), told.body.len() > 9 << 20), (true, "miss", true));
     }
     gateway.model.check_asked(2);
+    // Also where all of it is one event.
+    gateway.model.script([Do::Much(9 << 20)]);
+    let told = gateway.in_work("w", &streamed("hello")).await;
+    assert_eq!((told.status, told.is_whole, told.body.len() > 9 << 20), (200, true, true));
+    assert!(told.body.ends_with("[DONE]\n\n"));
 }
 
 #[tokio::test]

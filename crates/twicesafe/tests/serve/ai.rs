@@ -118,7 +118,7 @@ fn s33_the_python_sdk_of_anthropic_hears_the_same_twice() {
     let prompts = check_twice(|serving, work| {
         said(python("anthropic_work.py").arg(format!("http://{}/to/anthropic/@{work}", serving.address)))
     });
-    assert_eq!(prompts, 10);
+    assert_eq!(prompts, 12);
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn s33_the_sdks_for_node_hear_the_same_twice() {
         ];
         said(Command::new("node").arg(Path::new(FOLDER).join("node_work.cjs")).args(bases))
     });
-    assert_eq!(prompts, 15);
+    assert_eq!(prompts, 16);
 }
 
 #[test]

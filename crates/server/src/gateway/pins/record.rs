@@ -2,7 +2,6 @@
 //! one: who has seen the end of an answer has an answer that is on record, and gets the same one again.
 
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -21,7 +20,7 @@ use super::flight::{End, Flight};
 use super::frames::Frames;
 use super::shape::{self, Ending, Findings, Shape, Stream};
 use crate::config::destinations::Truncated;
-use crate::gateway::act::{drop_credentials, request};
+use crate::gateway::act::{drop_credentials, may_send, request};
 use crate::gateway::answer::Whole;
 use crate::gateway::plan::Destination;
 use crate::gateway::reads::passed_back;
@@ -139,22 +138,10 @@ impl Recorder {
     async fn exchange(&self, attempt: &Attempt) -> Result<(Response<Incoming>, Lent), Failure> {
         let mut sending = (*self.sending).clone();
         drop_credentials(&self.destination, &mut sending.headers);
-        let is_sent = AtomicBool::new(false);
-        let may_send = || {
-            attempt.check_send().map_err(|_| "TS0023: too late to send under this permit".to_owned())?;
-            is_sent.store(true, Ordering::Relaxed);
-            Ok(())
-        };
         let care = if self.is_effect() { Care::Great } else { Care::Little };
-        let answered = async {
-            let request = request(&self.destination, &sending).await.map_err(Failure::NotSent)?;
-            self.destination.upstream.exchange(request, care, may_send).await
-        };
-        let answered = tokio::time::timeout(self.route.timeout, answered).await;
-        answered.unwrap_or_else(|_| {
-            let why = "it did not answer in time".to_owned();
-            Err(if is_sent.load(Ordering::Relaxed) { Failure::Unknown(why) } else { Failure::NotSent(why) })
-        })
+        let request = request(&self.destination, &sending);
+        let (upstream, timeout) = (&self.destination.upstream, self.route.timeout);
+        upstream.exchange_within(timeout, request, care, || may_send(attempt)).await
     }
 
     fn is_effect(&self) -> bool {
@@ -347,9 +334,11 @@ impl Recorder {
         let last = Bytes::from([last.concat().as_slice(), &rest].concat());
         let findings = stream.end();
         if bytes > ANSWER_BYTES_MAX {
+            let why = "its answer is too large to be pinned";
+            self.begin_unpinned(attempt, headers, why)?;
             self.flight.push(last);
             self.flight.end(if findings.ending == Ending::Cut { End::Cut } else { End::Whole });
-            return Err(self.nothing(attempt, "its answer is too large to be pinned", true));
+            return Err(self.nothing(attempt, why, true));
         }
         let body = Bytes::from([all.concat().as_slice(), &rest].concat());
         let last = self.flight.has_begun().then_some(last);

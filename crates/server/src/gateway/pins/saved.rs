@@ -60,13 +60,17 @@ impl Cost {
     }
 
     /// Counts that it was not spent again, so many times.
-    pub(super) fn save(&self, shared: &Shared, prices: &BTreeMap<String, Price>, times: u64) {
+    pub(super) fn save(&self, shared: &Shared, prices: Option<&BTreeMap<String, Price>>, times: u64) {
         if times == 0 {
             return;
         }
         let model = shared.metrics.model(self.model.as_deref().unwrap_or("unknown"));
         let now = Timestamp::from_millis(jiff::Timestamp::now().as_millisecond());
-        let counts = [(ANSWERS, Some(1)), (TOKENS, self.tokens()), (MICRODOLLARS, self.microdollars(prices))];
+        let counts = [
+            (ANSWERS, Some(1)),
+            (TOKENS, self.tokens()),
+            (MICRODOLLARS, prices.and_then(|prices| self.microdollars(prices))),
+        ];
         for (what, n) in counts {
             if let Some(n) = n.map(|n| n * times).filter(|n| *n > 0) {
                 shared.metrics.saved(what, &model, n);

@@ -6,6 +6,7 @@ mod connect;
 mod pool;
 mod tls;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -47,6 +48,31 @@ pub(crate) enum Care {
 }
 
 impl Upstream {
+    /// Makes a request and sends it, within a time. What is still looking for a connection when it is over has sent nothing
+    /// (S16); after that nobody knows (S17).
+    pub(crate) async fn exchange_within(
+        &self,
+        within: Duration,
+        request: impl Future<Output = Result<Request<Full<Bytes>>, String>>,
+        care: Care,
+        may_send: impl Fn() -> Result<(), String>,
+    ) -> Result<(Response<Incoming>, Lent), Failure> {
+        let is_sent = AtomicBool::new(false);
+        let noting = || {
+            may_send()?;
+            is_sent.store(true, Ordering::Relaxed);
+            Ok(())
+        };
+        let exchange = async {
+            let request = request.await.map_err(Failure::NotSent)?;
+            self.exchange(request, care, noting).await
+        };
+        tokio::time::timeout(within, exchange).await.unwrap_or_else(|_| {
+            let why = "it did not answer in time".to_owned();
+            Err(if is_sent.load(Ordering::Relaxed) { Failure::Unknown(why) } else { Failure::NotSent(why) })
+        })
+    }
+
     /// Sends a request and gives the head of the answer. `may_send` is asked immediately before the first byte (S9).
     pub(crate) async fn exchange(
         &self,

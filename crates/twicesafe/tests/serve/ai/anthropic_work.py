@@ -5,6 +5,7 @@ import json
 import sys
 
 import anthropic
+import httpx
 
 base = sys.argv[1]
 client = anthropic.Anthropic(base_url=base, api_key="sk-ant-test", timeout=30)
@@ -29,13 +30,24 @@ said.append(client.messages.create(**asked("[429 once]")).content[0].text)
 said.append(client.messages.create(**asked("[500 once]")).content[0].text)
 said.append(client.with_options(timeout=1, max_retries=5).messages.create(**asked("[stall once]")).content[0].text)
 
+# A stream that is cut is an error, never a short answer. Who asks again gets a whole one.
+for _ in range(2):
+    try:
+        with client.messages.stream(**asked("[cut once] in half")) as stream:
+            said.append(stream.get_final_message().model_dump_json())
+        break
+    except (httpx.RemoteProtocolError, anthropic.APIError):
+        pass
+
 
 async def many():
     own = anthropic.AsyncAnthropic(base_url=base, api_key="sk-ant-test", timeout=30)
     answers = await asyncio.gather(*[own.messages.create(**asked("at once")) for _ in range(8)])
     said.append([answer.content[0].text for answer in answers])
+    async with own.messages.stream(**asked("async streamed")) as stream:
+        said.append((await stream.get_final_message()).model_dump_json())
 
 
 asyncio.run(many())
-assert len(set(said[-1])) == 1, said[-1]
+assert len(set(said[-2])) == 1, said[-2]
 print(json.dumps(said))

@@ -33,6 +33,13 @@ async function main() {
   said.push(await all(await message('claude streamed', { stream: true })))
   said.push((await message('claude tools', { tools: [{ name: 'weather', input_schema: { type: 'object' } }] })).content[0].id)
   said.push((await message('claude [500 once]')).content[0].text)
+  // A stream that is cut is an error, never a short answer. Who asks again gets a whole one.
+  for (let round = 0; round < 2; round++) {
+    try {
+      said.push(await all(await chat('node [cut once]', { stream: true })))
+      break
+    } catch {}
+  }
   const once = await Promise.all([...Array(8)].map(() => chat('node at once')))
   said.push(once.map((answer) => answer.choices[0].message.content))
   if (new Set(said.at(-1)).size !== 1) throw new Error('several answers to one question: ' + said.at(-1))
