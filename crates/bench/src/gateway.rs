@@ -175,6 +175,10 @@ pub(crate) async fn measure(
         ("GET", 64, "GET", 0, Some(0.5)),
         ("guarded POST, fresh keys", 1, "POST", 0, None),
     ] {
+        let what = format!("{what}, {callers} connections");
+        if !plan.wants(&what) {
+            continue;
+        }
         let (mut theirs, mut ours, mut syncs) = (Vec::new(), Vec::new(), Vec::new());
         for round in 0..plan.rounds {
             let prefix: Arc<str> = format!("{method}-{callers}-{repeated}-{round}:").into();
@@ -199,14 +203,7 @@ pub(crate) async fn measure(
                 syncs.push(harness::run(&load(1, 0), &log).await?);
             }
         }
-        report.compare(
-            &format!("{what}, {callers} connections"),
-            "nginx",
-            &theirs,
-            "Twicesafe",
-            &ours,
-            wanted,
-        );
+        report.compare(&what, "nginx", &theirs, "Twicesafe", &ours, wanted);
         if callers == 1 {
             // An op of the raw log is an append and its sync: a guarded call has two of them.
             let own = median(&ours).p50.saturating_sub(median(&theirs).p50);

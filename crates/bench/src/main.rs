@@ -30,11 +30,19 @@ struct Plan {
     redis: Option<String>,
     server: PathBuf,
     litellm: Option<PathBuf>,
+    only: Option<String>,
     parts: Vec<String>,
 }
 
+impl Plan {
+    /// Whether something is to be measured, by its name.
+    fn wants(&self, name: &str) -> bool {
+        self.only.as_ref().is_none_or(|only| name.contains(only.as_str()))
+    }
+}
+
 const HELP: &str = "usage: twicesafe-bench [--folder DIR] [--seconds S] [--rounds N] [--growth INTENTS]
-                       [--postgres URL] [--redis HOST:PORT] [--server BINARY] [--litellm PROGRAM]
+                       [--postgres URL] [--redis HOST:PORT] [--server BINARY] [--litellm PROGRAM] [--only WORDS]
                        [sqlite] [replay] [growth] [postgres] [server] [waiting] [gateway] [soak] [pair] [pins] [inbox]
   --folder    where ledgers are made, on the disk to be measured (a new folder below the current one)
   --seconds   per measurement (1.5)
@@ -45,6 +53,7 @@ const HELP: &str = "usage: twicesafe-bench [--folder DIR] [--seconds S] [--round
   --redis     a Redis with appendonly yes and appendfsync always, for the server and inbox parts
   --server    the twicesafe binary, for the server, waiting, gateway, soak, pair and inbox parts (target/release/twicesafe)
   --litellm   LiteLLM's proxy, for the pins part
+  --only      of the server and gateway parts, only what has these words in its name
 without parts: sqlite replay growth, and postgres if a URL is given";
 
 fn plan() -> Result<Plan, String> {
@@ -57,6 +66,7 @@ fn plan() -> Result<Plan, String> {
         redis: None,
         server: PathBuf::from("target/release/twicesafe"),
         litellm: None,
+        only: None,
         parts: Vec::new(),
     };
     let mut words = std::env::args().skip(1);
@@ -79,6 +89,7 @@ fn plan() -> Result<Plan, String> {
             "--redis" => plan.redis = Some(value()?),
             "--server" => plan.server = value()?.into(),
             "--litellm" => plan.litellm = Some(value()?.into()),
+            "--only" => plan.only = Some(value()?),
             "sqlite" | "replay" | "growth" | "postgres" | "server" | "waiting" | "gateway" | "soak"
             | "pair" | "pins" | "inbox" => plan.parts.push(word),
             _ => return Err(HELP.to_owned()),

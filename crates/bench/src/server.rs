@@ -248,6 +248,11 @@ pub(crate) async fn measure(
     let redis = plan.redis.as_deref().ok_or("--redis HOST:PORT is needed for that part")?;
     report.heading("The server against Redis (SET NX + SET, appendfsync always), effects a second, SQLite");
     for (callers, repeated, wanted) in [(1, 0, 0.5), (64, 0, 0.5), (64, 100, 0.8)] {
+        let keys = if repeated == 100 { "repeated keys" } else { "fresh keys" };
+        let what = format!("{callers} connections, {keys}");
+        if !plan.wants(&what) {
+            continue;
+        }
         let (mut theirs, mut ours) = (Vec::new(), Vec::new());
         for round in 0..plan.rounds {
             let prefix: Arc<str> = format!("{callers}-{repeated}-{round}-{}:", std::process::id()).into();
@@ -262,15 +267,7 @@ pub(crate) async fn measure(
             theirs.push(harness::run(&load(callers, repeated), &peer).await?);
             ours.push(harness::run(&load(callers, repeated), &subject).await?);
         }
-        let keys = if repeated == 100 { "repeated keys" } else { "fresh keys" };
-        report.compare(
-            &format!("{callers} connections, {keys}"),
-            "Redis",
-            &theirs,
-            "Twicesafe",
-            &ours,
-            Some(wanted),
-        );
+        report.compare(&what, "Redis", &theirs, "Twicesafe", &ours, Some(wanted));
     }
     Ok(())
 }

@@ -88,7 +88,24 @@ pub fn canonical_json_of(value: &serde_json::Value, input: &[u8]) -> Option<Vec<
     if !is_exact(value, &mut names) || names != names_in(input) {
         return None;
     }
-    serde_json_canonicalizer::to_vec(value).ok()
+    match is_plain(value) {
+        true => serde_json::to_vec(value).ok(),
+        false => serde_json_canonicalizer::to_vec(value).ok(),
+    }
+}
+
+/// Whether it is canonical as it is written anyway: whole numbers, and names in ASCII that come in order.
+fn is_plain(value: &serde_json::Value) -> bool {
+    match value {
+        serde_json::Value::Number(number) => !number.is_f64(),
+        serde_json::Value::Array(items) => items.iter().all(is_plain),
+        serde_json::Value::Object(members) => {
+            members.keys().all(|name| name.is_ascii())
+                && members.keys().is_sorted()
+                && members.values().all(is_plain)
+        }
+        _ => true,
+    }
 }
 
 /// Whether the JSON text that `value` was read from has the same name twice in one object: readers differ in which they take.
@@ -169,6 +186,21 @@ mod tests {
         check(r#"{"a":123456789012345678901234567890}"#, r#"{ "a":123456789012345678901234567890}"#, false);
         check("not json", "not json", true);
         check("not json", "not  json", false);
+    }
+
+    #[test]
+    fn s4_there_is_one_canonical_form() {
+        let every_character: String = ('\0'..='\u{a0}').chain("\u{2028}\u{ffff}\u{10000}".chars()).collect();
+        for value in [
+            serde_json::json!({ "b": every_character, "a": [1, -2, 0, 9_007_199_254_740_992_u64, null, true] }),
+            serde_json::json!({ every_character: "a name" }),
+            serde_json::json!({ "\u{e000}": 1, "\u{10000}": 2, "z": { "b": 1, "B": 2, "": 3 } }),
+            serde_json::json!([1.5, 1e15, -0.0, 1.0, 1e-7, [[]], {}]),
+        ] {
+            let text = serde_json::to_vec(&value).expect("JSON");
+            let canonical = serde_json_canonicalizer::to_vec(&value).expect("canonical");
+            assert_eq!(canonical_json(&text), Some(canonical), "{value}");
+        }
     }
 
     #[test]

@@ -74,7 +74,7 @@ impl Ledger {
         // Grows, because some waits cannot say for how long: a clock that is not trusted, a lane with a queue.
         let mut pause_min = PAUSE_MIN;
         loop {
-            if intent.holder_lives.is_some() && self.holder_lives(intent).await? {
+            if intent.holder_lives.is_some() && Box::pin(self.holder_lives(intent)).await? {
                 // A claim would only spread doubt: whoever has it is alive, whatever its lease says.
                 if is_over {
                     return Err(Error::Pending { retry_after: RETRY_AFTER_DEFAULT });

@@ -17,7 +17,7 @@ use crate::error::ServerError;
 use crate::gateway::pins::Flights;
 use crate::gateway::{self, Counts, Destinations, Due, Pauses};
 use crate::http::request::Room;
-use crate::http::{Door, Drain, Listener, Problem, Request, Response, Tls};
+use crate::http::{Door, Drain, Hands, Listener, Problem, Request, Response, Tls};
 use crate::inbox::{self, Delivery, Inboxes};
 use crate::pages;
 use crate::watch::{Metrics, Span, Tracer};
@@ -124,6 +124,7 @@ impl Shared {
 pub struct Server {
     shared: Arc<Shared>,
     listeners: Vec<(Listener, Faces)>,
+    hands: Arc<Hands>,
     drain: (watch::Sender<bool>, Drain),
     _sweeps: Sweeps,
 }
@@ -179,7 +180,11 @@ impl Server {
         });
         shared.pauses.refresh(&ledger).await?;
         let sweeps = ledger.keep_sweeping(SWEEP_EVERY);
-        Ok(Self { shared, listeners, drain: Drain::new(), _sweeps: sweeps })
+        let hands =
+            Arc::new(Hands::start().map_err(|error| {
+                ServerError::Configuration(format!("no threads could be started: {error}"))
+            })?);
+        Ok(Self { shared, listeners, hands, drain: Drain::new(), _sweeps: sweeps })
     }
 
     /// Where it can be reached, and what is there.
@@ -204,7 +209,7 @@ impl Server {
 
     /// Answers until it is stopped and what was under way is done, or has taken too long.
     pub async fn serve(self) {
-        let Self { shared, listeners, drain: (_open, drain), _sweeps } = self;
+        let Self { shared, listeners, hands, drain: (_open, drain), _sweeps } = self;
         let alerts = tokio::spawn(Alerts::new(shared.clone()).run());
         let due = tokio::spawn(Due::new(shared.clone()).run());
         let delivery = tokio::spawn(Delivery::new(shared.clone()).run());
@@ -214,7 +219,7 @@ impl Server {
         let room = Room::default();
         for (listener, faces) in listeners {
             let door = Arc::new(Reception { shared: shared.clone(), faces });
-            serving.spawn(listener.serve(door, drain.clone(), room.clone()));
+            serving.spawn(listener.serve(door, drain.clone(), room.clone(), hands.clone()));
         }
         drain.clone().begun().await;
         // Nothing new is begun; what is under way settles.

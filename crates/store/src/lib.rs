@@ -53,11 +53,19 @@ pub struct Options {
     pub bytes_max: Option<u64>,
     /// Most commands in one SQLite transaction.
     pub batch_max: usize,
+    /// Keep what was replayed from a SQLite ledger lately in memory, up to 64 MB. For processes that stay: it takes a file
+    /// descriptor until the process ends.
+    pub remember: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { clock: Arc::new(SystemClock::default()), bytes_max: None, batch_max: BATCH_MAX }
+        Self {
+            clock: Arc::new(SystemClock::default()),
+            bytes_max: None,
+            batch_max: BATCH_MAX,
+            remember: false,
+        }
     }
 }
 

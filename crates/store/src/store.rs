@@ -96,7 +96,8 @@ impl Store {
         match &self.0.backend {
             Backend::Memory(memory) => Ok(memory.by_name(name)),
             Backend::Sqlite(sqlite) => sqlite.readers.by_hash(&sqlite.hash_of(name)),
-            Backend::Postgres(postgres) => postgres.by_name(name).await,
+            // Boxed, here and below: otherwise everybody would hold, and move, room for a query.
+            Backend::Postgres(postgres) => Box::pin(postgres.by_name(name)).await,
         }
     }
 
@@ -105,7 +106,7 @@ impl Store {
         match &self.0.backend {
             Backend::Memory(memory) => Ok(memory.by_id(id)),
             Backend::Sqlite(sqlite) => sqlite.readers.by_id(id),
-            Backend::Postgres(postgres) => postgres.by_id(id).await,
+            Backend::Postgres(postgres) => Box::pin(postgres.by_id(id)).await,
         }
     }
 
@@ -130,7 +131,7 @@ impl Store {
         match &self.0.backend {
             Backend::Memory(memory) => Ok(memory.journal(id)),
             Backend::Sqlite(sqlite) => sqlite.readers.journal(id),
-            Backend::Postgres(postgres) => postgres.journal(id).await,
+            Backend::Postgres(postgres) => Box::pin(postgres.journal(id)).await,
         }
     }
 
@@ -184,7 +185,7 @@ impl Store {
         match &self.0.backend {
             Backend::Memory(memory) => Ok(memory.page(path, after, limit)),
             Backend::Sqlite(sqlite) => sqlite.readers.page(path, after, limit),
-            Backend::Postgres(postgres) => postgres.page(path, after, limit).await,
+            Backend::Postgres(postgres) => Box::pin(postgres.page(path, after, limit)).await,
         }
     }
 
@@ -193,7 +194,7 @@ impl Store {
         match &self.0.backend {
             Backend::Memory(memory) => Ok(memory.scopes(prefix, SCOPES_MAX)),
             Backend::Sqlite(sqlite) => sqlite.readers.scopes(prefix, SCOPES_MAX),
-            Backend::Postgres(postgres) => postgres.scopes(prefix, SCOPES_MAX).await,
+            Backend::Postgres(postgres) => Box::pin(postgres.scopes(prefix, SCOPES_MAX)).await,
         }
     }
 
@@ -214,7 +215,7 @@ impl Store {
             ids.extend(match &self.0.backend {
                 Backend::Memory(memory) => memory.awake(status, now, left),
                 Backend::Sqlite(sqlite) => sqlite.readers.awake(status, now, left)?,
-                Backend::Postgres(postgres) => postgres.awake(status, now, left).await?,
+                Backend::Postgres(postgres) => Box::pin(postgres.awake(status, now, left)).await?,
             });
         }
         Ok(ids)
@@ -232,7 +233,7 @@ impl Store {
         match &self.0.backend {
             Backend::Memory(memory) => Ok(memory.due(status, now, after, limit)),
             Backend::Sqlite(sqlite) => sqlite.readers.due(status, now, after, limit),
-            Backend::Postgres(postgres) => postgres.due(status, now, after, limit).await,
+            Backend::Postgres(postgres) => Box::pin(postgres.due(status, now, after, limit)).await,
         }
     }
 
@@ -247,7 +248,7 @@ impl Store {
         match &self.0.backend {
             Backend::Memory(memory) => Ok(memory.agenda(status, after, limit)),
             Backend::Sqlite(sqlite) => sqlite.readers.agenda(status, after, limit),
-            Backend::Postgres(postgres) => postgres.agenda(status, after, limit).await,
+            Backend::Postgres(postgres) => Box::pin(postgres.agenda(status, after, limit)).await,
         }
     }
 
@@ -257,7 +258,7 @@ impl Store {
         match &self.0.backend {
             Backend::Memory(memory) => Ok(memory.first_waiting(lane.as_str(), now)),
             Backend::Sqlite(sqlite) => sqlite.readers.first_waiting(lane.as_str(), now),
-            Backend::Postgres(postgres) => postgres.first_waiting(lane.as_str(), now).await,
+            Backend::Postgres(postgres) => Box::pin(postgres.first_waiting(lane.as_str(), now)).await,
         }
     }
 
@@ -266,7 +267,7 @@ impl Store {
         match &self.0.backend {
             Backend::Memory(memory) => Ok(memory.request(id)),
             Backend::Sqlite(sqlite) => sqlite.readers.request(id),
-            Backend::Postgres(postgres) => postgres.request(id).await,
+            Backend::Postgres(postgres) => Box::pin(postgres.request(id)).await,
         }
     }
 
@@ -276,7 +277,7 @@ impl Store {
         match &self.0.backend {
             Backend::Memory(memory) => Ok(memory.kept_too_long(now, limit)),
             Backend::Sqlite(sqlite) => sqlite.readers.kept_too_long(now, limit),
-            Backend::Postgres(postgres) => postgres.kept_too_long(now, limit).await,
+            Backend::Postgres(postgres) => Box::pin(postgres.kept_too_long(now, limit)).await,
         }
     }
 
@@ -285,7 +286,7 @@ impl Store {
         match &self.0.backend {
             Backend::Memory(memory) => memory.keep_until(until),
             Backend::Sqlite(sqlite) => sqlite.keep_until(until).await?,
-            Backend::Postgres(postgres) => postgres.keep_until(until).await?,
+            Backend::Postgres(postgres) => Box::pin(postgres.keep_until(until)).await?,
         }
         Ok(())
     }
@@ -298,7 +299,7 @@ impl Store {
         let rows = match &self.0.backend {
             Backend::Memory(memory) => memory.tallies(from, to),
             Backend::Sqlite(sqlite) => sqlite.readers.tallies(from, to)?,
-            Backend::Postgres(postgres) => postgres.tallies(from, to).await?,
+            Backend::Postgres(postgres) => Box::pin(postgres.tallies(from, to)).await?,
         };
         Ok(Statistics::from_rows(rows.into_iter()))
     }
@@ -342,7 +343,7 @@ impl Store {
         match &self.0.backend {
             Backend::Memory(_) => Ok(()),
             Backend::Sqlite(sqlite) => sqlite.flush().await,
-            Backend::Postgres(postgres) => postgres.flush().await,
+            Backend::Postgres(postgres) => Box::pin(postgres.flush()).await,
         }
     }
 
@@ -351,7 +352,7 @@ impl Store {
         match &self.0.backend {
             Backend::Memory(memory) => Ok(memory.notes(kind)),
             Backend::Sqlite(sqlite) => sqlite.readers.notes(kind),
-            Backend::Postgres(postgres) => postgres.notes(kind).await,
+            Backend::Postgres(postgres) => Box::pin(postgres.notes(kind)).await,
         }
     }
 
@@ -360,7 +361,7 @@ impl Store {
         match &self.0.backend {
             Backend::Memory(memory) => memory.put_note(kind, name, value),
             Backend::Sqlite(sqlite) => sqlite.put_note(kind, name, value).await?,
-            Backend::Postgres(postgres) => postgres.put_note(kind, name, value).await?,
+            Backend::Postgres(postgres) => Box::pin(postgres.put_note(kind, name, value)).await?,
         }
         Ok(())
     }
@@ -380,7 +381,7 @@ impl Store {
         match &self.0.backend {
             Backend::Memory(memory) => memory.recover_since(since),
             Backend::Sqlite(sqlite) => sqlite.recover_since(since).await?,
-            Backend::Postgres(postgres) => postgres.recover_since(since).await?,
+            Backend::Postgres(postgres) => Box::pin(postgres.recover_since(since)).await?,
         }
         Ok(())
     }
@@ -390,7 +391,7 @@ impl Store {
         match &self.0.backend {
             Backend::Memory(memory) => Ok(memory.recovering_since()),
             Backend::Sqlite(sqlite) => sqlite.readers.recovering_since(),
-            Backend::Postgres(postgres) => postgres.recovering_since().await,
+            Backend::Postgres(postgres) => Box::pin(postgres.recovering_since()).await,
         }
     }
 
@@ -399,7 +400,7 @@ impl Store {
         match &self.0.backend {
             Backend::Memory(memory) => Ok(memory.now()),
             Backend::Sqlite(sqlite) => Ok(sqlite.now()),
-            Backend::Postgres(postgres) => postgres.now().await,
+            Backend::Postgres(postgres) => Box::pin(postgres.now()).await,
         }
     }
 
@@ -478,7 +479,7 @@ async fn look_for_others(store: std::sync::Weak<Inner>, (at_first, later): (Dura
                 }
                 Err(error) => Err(error),
             },
-            Backend::Postgres(postgres) => postgres.versions(&watched).await,
+            Backend::Postgres(postgres) => Box::pin(postgres.versions(&watched)).await,
             Backend::Memory(_) => return,
         };
         match versions {

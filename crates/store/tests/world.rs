@@ -14,6 +14,8 @@ use twicesafe_store::{Address, Applied, ManualClock, Options, Order, Store, Syst
 pub enum Kind {
     Memory,
     Sqlite,
+    /// SQLite that keeps what was replayed lately in memory.
+    Remembering,
     Postgres,
     PgBouncer,
 }
@@ -53,17 +55,17 @@ impl World {
     async fn at(kind: Kind, beside: Option<&Place>) -> Self {
         let place = match (kind, beside) {
             (Kind::Memory, _) => Place::Memory,
-            (Kind::Sqlite, _) => Place::Folder(Folder::new()),
+            (Kind::Sqlite | Kind::Remembering, _) => Place::Folder(Folder::new()),
             // The other one takes part already; to ask twice would be to wait for oneself.
             (_, Some(Place::Database(_))) => Place::Database(Database::create_in_turn(None).await),
             (Kind::Postgres | Kind::PgBouncer, _) => Place::Database(Database::create().await),
         };
-        let clock =
-            matches!(kind, Kind::Memory | Kind::Sqlite).then(|| Arc::new(ManualClock::at(START_MILLIS)));
+        let clock = matches!(kind, Kind::Memory | Kind::Sqlite | Kind::Remembering)
+            .then(|| Arc::new(ManualClock::at(START_MILLIS)));
         let tick = Duration::from_millis(if clock.is_some() { 10_000 } else { 400 });
         let address = place.address(kind);
-        let store = open(&address, &clock).await;
-        let other = if kind == Kind::Memory { store.clone() } else { open(&address, &clock).await };
+        let store = open(kind, &address, &clock).await;
+        let other = if kind == Kind::Memory { store.clone() } else { open(kind, &address, &clock).await };
         Self { kind, store, other, tick, clock, place }
     }
 
@@ -71,7 +73,7 @@ impl World {
     pub async fn open(&self) -> Store {
         match self.kind {
             Kind::Memory => self.store.clone(),
-            _ => open(&self.address(), &self.clock).await,
+            _ => open(self.kind, &self.address(), &self.clock).await,
         }
     }
 
@@ -149,10 +151,11 @@ impl World {
     }
 }
 
-async fn open(address: &Address, clock: &Option<Arc<ManualClock>>) -> Store {
+async fn open(kind: Kind, address: &Address, clock: &Option<Arc<ManualClock>>) -> Store {
+    let remember = kind == Kind::Remembering;
     let options = match clock {
-        Some(clock) => Options { clock: clock.clone(), ..Options::default() },
-        None => Options { clock: Arc::new(SystemClock::default()), ..Options::default() },
+        Some(clock) => Options { clock: clock.clone(), remember, ..Options::default() },
+        None => Options { clock: Arc::new(SystemClock::default()), remember, ..Options::default() },
     };
     Store::open(address, options).await.expect("the ledger opens")
 }

@@ -16,11 +16,24 @@ pub use principal::Right;
 pub(crate) use tokens::Tokens;
 pub use tokens::{NewToken, Token, create, list, revoke};
 
+use hyper::header::{FORWARDED, HeaderName, VIA};
 use twicesafe_ledger::{Actor, Code};
 
 use tokens::REFRESH;
 
 use crate::http::{Problem, Request};
+
+const OWN_TOKEN: HeaderName = HeaderName::from_static("twicesafe-token");
+const ACTOR: HeaderName = HeaderName::from_static("twicesafe-actor");
+/// What proxies add.
+const OF_PROXIES: [HeaderName; 6] = [
+    FORWARDED,
+    VIA,
+    HeaderName::from_static("x-forwarded-for"),
+    HeaderName::from_static("x-forwarded-host"),
+    HeaderName::from_static("x-forwarded-proto"),
+    HeaderName::from_static("x-real-ip"),
+];
 
 /// Who may come in.
 pub(crate) struct Access {
@@ -98,21 +111,19 @@ impl Access {
             ));
         }
         origin::check_host(request)?;
-        let forwarded =
-            ["forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip", "via"];
-        if forwarded.iter().any(|name| request.headers.contains_key(*name)) {
+        if OF_PROXIES.iter().any(|name| request.headers.contains_key(name)) {
             return Err(Problem::new(
                 Code::TokenMissing,
                 "this came through a proxy, so nobody knows who sent it",
                 "Make a token: twicesafe token create.",
             ));
         }
-        Ok(Principal::anybody(Actor::new(request.header("twicesafe-actor").unwrap_or("local"))?))
+        Ok(Principal::anybody(Actor::new(request.header(ACTOR).unwrap_or("local"))?))
     }
 }
 
 fn in_own_header(request: &Request) -> Result<Option<&str>, Problem> {
-    let Some(value) = request.headers.get("twicesafe-token") else { return Ok(None) };
+    let Some(value) = request.headers.get(OWN_TOKEN) else { return Ok(None) };
     value.to_str().map(Some).map_err(|_| {
         Problem::new(Code::TokenRefused, "the token is not text", "Copy it again, without line breaks.")
     })

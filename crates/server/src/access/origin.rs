@@ -1,8 +1,11 @@
 //! Browsers carry requests of other sites: those are refused. So are names that somebody else's DNS made point here.
 
+use hyper::header::{HOST, HeaderName, ORIGIN};
 use twicesafe_ledger::Code;
 
 use crate::http::{Problem, Request};
+
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Refuses what a page of another site sends. Programs that are not browsers send none of these headers. `base` is what
 /// browsers find this server at, where a proxy stands before it.
@@ -16,8 +19,8 @@ pub(crate) fn check_without_links(request: &Request) -> Result<(), Problem> {
 }
 
 fn check_sent_here(request: &Request, base: Option<&str>, has_links: bool) -> Result<(), Problem> {
-    let host = request.header("host").unwrap_or_default();
-    if let Some(origin) = request.header("origin") {
+    let host = request.header(HOST).unwrap_or_default();
+    if let Some(origin) = request.header(ORIGIN) {
         let same =
             origin.split_once("://").is_some_and(|(_, authority)| authority.eq_ignore_ascii_case(host));
         let is_ours = base.is_some_and(|base| {
@@ -29,7 +32,7 @@ fn check_sent_here(request: &Request, base: Option<&str>, has_links: bool) -> Re
             return Err(other_site("a page of another site sent this"));
         }
     }
-    let from_elsewhere = matches!(request.header("sec-fetch-site"), Some("cross-site" | "same-site"));
+    let from_elsewhere = matches!(request.header(SEC_FETCH_SITE), Some("cross-site" | "same-site"));
     // Following a link is how people come here; it changes nothing.
     let follows_link = has_links
         && request.method == hyper::Method::GET
@@ -43,7 +46,7 @@ fn check_sent_here(request: &Request, base: Option<&str>, has_links: bool) -> Re
 /// Where nobody needs a token, the name in the URL must be one of this machine: a page could otherwise come in under a name of
 /// its own that points here.
 pub(super) fn check_host(request: &Request) -> Result<(), Problem> {
-    let host = request.header("host").or_else(|| request.uri.host()).unwrap_or_default();
+    let host = request.header(HOST).or_else(|| request.uri.host()).unwrap_or_default();
     match is_loopback_name(host) {
         true => Ok(()),
         false => Err(other_site("the host name in the request is not one of this machine")),

@@ -59,9 +59,6 @@ pub(super) async fn are_reached(
     sight: &Sight<'_>,
 ) -> Result<bool, Problem> {
     let limits = &arrival.route.caps;
-    if limits.is_empty() {
-        return Ok(false);
-    }
     let own = amounts(limits, sight).map_err(|why| super::guarded::not_worked_out("caps", &why))?;
     let day = counted(arrival, name.scope.as_str()).await?;
     let mut counts = arrival.shared.caps.lock();

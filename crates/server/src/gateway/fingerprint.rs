@@ -2,7 +2,7 @@
 //! recipe changes still recognises what it knew before.
 
 use serde_json::Value;
-use twicesafe_core::canonical_json;
+use twicesafe_core::{canonical_json, canonical_json_of};
 use twicesafe_ledger::{Fingerprint, Recipe};
 
 use super::expression::{Expression, OF_REQUEST, Sight};
@@ -29,7 +29,7 @@ pub(crate) fn recipe(only: Option<&[String]>, without: Option<&[String]>) -> Rec
 pub(crate) fn made(recipe: &Recipe, sending: &Sending, view: &Value) -> Option<Fingerprint> {
     let text = recipe.as_str();
     let bytes = if text == WHOLE {
-        whole(sending)
+        whole(sending, view)
     } else if let Some(list) = text.strip_prefix(ONLY) {
         let texts: Vec<String> = serde_json::from_str(list).ok()?;
         let sight = Sight { request: Some(view), ..Sight::default() };
@@ -84,7 +84,7 @@ fn canonical(value: &Value) -> Vec<u8> {
     canonical_json(&text).unwrap_or(text)
 }
 
-fn whole(sending: &Sending) -> Vec<u8> {
+fn whole(sending: &Sending, view: &Value) -> Vec<u8> {
     let media_type = sending.media_type();
     let mut query: Vec<&str> =
         sending.query.as_deref().unwrap_or_default().split('&').filter(|part| !part.is_empty()).collect();
@@ -98,7 +98,12 @@ fn whole(sending: &Sending) -> Vec<u8> {
     put(sending.path.as_bytes());
     put(query.join("&").as_bytes());
     put(media_type.as_bytes());
-    match is_json(&media_type).then(|| canonical_json(&sending.body)).flatten() {
+    let canonical = || match &view["body"] {
+        // Read already.
+        body @ (Value::Object(_) | Value::Array(_)) => canonical_json_of(body, &sending.body),
+        _ => canonical_json(&sending.body),
+    };
+    match is_json(&media_type).then(canonical).flatten() {
         Some(canonical) => put(&canonical),
         None => match boundary(sending) {
             Some(boundary) => put(&without(&sending.body, boundary.as_bytes())),

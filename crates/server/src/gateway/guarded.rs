@@ -75,7 +75,7 @@ pub(super) async fn answer(arrival: Arrival<'_>, request: &mut Request) -> Resul
         ended = carrying => ended,
     };
     if matches!(ended.result, Err(twicesafe_ledger::Error::Held { .. })) {
-        callback::promise(&arrival, &ended, &errand.sending).await?;
+        Box::pin(callback::promise(&arrival, &ended, &errand.sending)).await?;
     }
     let aside = caller.aside.lock().unwrap_or_else(PoisonError::into_inner).take();
     told::answer(&arrival.route, aside, errand.sending.callback.is_some(), ended, is_rehearsal)
@@ -250,7 +250,11 @@ impl Wish<'_> {
         // A rehearsal is not counted, and writes without a route are not counted together: where things are counted, somebody
         // is asked about those.
         let is_uncounted = (self.is_rehearsal || route.action.is_none()) && !route.caps.is_empty();
-        Ok(asked || is_uncounted || caps::are_reached(self.arrival, name, &self.sight()).await?)
+        if asked || is_uncounted || route.caps.is_empty() {
+            return Ok(asked || is_uncounted);
+        }
+        // Boxed: otherwise everybody would hold, and move, room for counting.
+        Box::pin(caps::are_reached(self.arrival, name, &self.sight())).await
     }
 
     fn word(&self, word: &Word) -> Result<String, Problem> {

@@ -34,7 +34,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use hyper::Method;
-use hyper::header::{HeaderMap, HeaderValue};
+use hyper::header::{CONTENT_SECURITY_POLICY, HeaderMap, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use twicesafe_ledger::{Code, Name, Status};
 
 use crate::access::{Principal, Right};
@@ -185,7 +185,7 @@ struct Arrival<'a> {
 pub(crate) async fn answer(shared: &Arc<Shared>, request: &mut Request) -> Result<Response, Problem> {
     let mut response = found(shared, request).await?;
     // What a destination answers is data. Opened in a browser, it must not act in the name of this server.
-    for (name, value) in [("content-security-policy", "sandbox"), ("x-content-type-options", "nosniff")] {
+    for (name, value) in [(CONTENT_SECURITY_POLICY, "sandbox"), (X_CONTENT_TYPE_OPTIONS, "nosniff")] {
         response.headers.insert(name, HeaderValue::from_static(value));
     }
     Ok(response)

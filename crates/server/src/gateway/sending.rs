@@ -136,10 +136,13 @@ impl Sending {
 
     /// Whether two who read its JSON might read different values.
     pub(crate) fn is_ambiguous(&self, view: &Value) -> bool {
-        let is_json = is_json(&self.media_type()) || self.media_type().is_empty();
         let body = &view["body"];
-        is_json
-            && (body.is_object() || body.is_array())
+        let is_json = || {
+            let media_type = self.media_type();
+            is_json(&media_type) || media_type.is_empty()
+        };
+        (body.is_object() || body.is_array())
+            && is_json()
             && twicesafe_core::has_duplicate_names(body, &self.body)
     }
 }

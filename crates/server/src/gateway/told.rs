@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hyper::StatusCode;
-use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use serde_json::json;
 use twicesafe_ledger::{
     Answer, Body as KeptBody, Code, Ended, Error, Given, Refusal, Source, Status, Stored,
@@ -16,6 +16,13 @@ use crate::api::facts;
 use crate::config::destinations::{OnHold, OnSuperseded};
 use crate::http::{Body, Problem, Response};
 use crate::wire;
+
+/// What every answer about an intent carries (S27).
+const INTENT: HeaderName = HeaderName::from_static("twicesafe-intent");
+const ATTEMPT: HeaderName = HeaderName::from_static("twicesafe-attempt");
+const STATUS: HeaderName = HeaderName::from_static("twicesafe-status");
+const EXPIRES: HeaderName = HeaderName::from_static("twicesafe-expires");
+const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 
 /// What a refusal is told as that came as a 2xx.
 const REFUSED: StatusCode = StatusCode::UNPROCESSABLE_ENTITY;
@@ -84,7 +91,7 @@ fn of_given(given: &Given, stored: Option<&Stored>) -> Response {
     };
     let headers = &mut response.headers;
     if given.replayed {
-        headers.insert("idempotent-replayed", HeaderValue::from_static("true"));
+        headers.insert(REPLAYED, HeaderValue::from_static("true"));
     }
     if given.source != Source::Act {
         headers.insert("twicesafe-source", HeaderValue::from_static(given.source.as_str()));
@@ -179,10 +186,10 @@ fn told(
 /// Every answer carries intent, attempt, status and expiry (S27).
 pub(super) fn mark(headers: &mut HeaderMap, stored: &Stored) {
     let record = &stored.record;
-    headers.insert("twicesafe-intent", HeaderValue::from(stored.id.number()));
-    headers.insert("twicesafe-attempt", HeaderValue::from(record.tries));
-    headers.insert("twicesafe-status", HeaderValue::from_static(record.status.as_str()));
+    headers.insert(INTENT, HeaderValue::from(stored.id.number()));
+    headers.insert(ATTEMPT, HeaderValue::from(record.tries));
+    headers.insert(STATUS, HeaderValue::from_static(record.status.as_str()));
     if let Some(expires) = wire::expiry(record).and_then(|text| HeaderValue::from_str(&text).ok()) {
-        headers.insert("twicesafe-expires", expires);
+        headers.insert(EXPIRES, expires);
     }
 }

@@ -13,6 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 
+use super::hands::Hands;
 use super::request::Room;
 use super::stall::{STALL_MAX, Stalling};
 use super::{Body, Request, Response, Tls};
@@ -77,7 +78,7 @@ impl Listener {
     }
 
     /// Accepts until the drain begins, then waits for what is under way.
-    pub(crate) async fn serve<D: Door>(self, door: Arc<D>, drain: Drain, room: Room) {
+    pub(crate) async fn serve<D: Door>(self, door: Arc<D>, drain: Drain, room: Room, hands: Arc<Hands>) {
         let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         let mut begun = drain.clone();
         loop {
@@ -96,8 +97,11 @@ impl Listener {
             };
             // Answers are small and somebody waits for each.
             let _ = stream.set_nodelay(true);
+            let Ok(stream) = stream.into_std() else { continue };
             let (door, drain, tls, room) = (door.clone(), drain.clone(), self.tls.clone(), room.clone());
-            tokio::spawn(async move {
+            hands.give(async move {
+                // Whoever looks after it is also who hears of what arrives.
+                let Ok(stream) = TcpStream::from_std(stream) else { return };
                 match tls {
                     None => connection(stream, peer, door, drain, room).await,
                     // Boxed: whoever does without TLS would otherwise hold room for it.

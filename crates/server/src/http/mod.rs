@@ -1,6 +1,7 @@
 //! HTTP itself: connections, limits, requests read whole, answers and problems. It knows no route.
 
 mod body;
+pub(crate) mod hands;
 mod listen;
 pub(crate) mod problem;
 pub(crate) mod request;
@@ -13,6 +14,7 @@ use hyper::{HeaderMap, StatusCode};
 use serde::Serialize;
 
 pub(crate) use body::{Body, Cut, Elsewhere, Part};
+pub(crate) use hands::Hands;
 pub(crate) use listen::{Door, Drain, Listener};
 pub(crate) use problem::Problem;
 pub(crate) use request::Request;

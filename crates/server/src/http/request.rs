@@ -131,7 +131,7 @@ impl Request {
     }
 
     /// A header, if it is there and is text.
-    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: impl hyper::header::AsHeaderName) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
     }
 

@@ -7,6 +7,7 @@
 mod checkpoint;
 mod open;
 mod read;
+mod recent;
 mod transfer;
 mod write;
 mod writer;
@@ -27,6 +28,7 @@ use crate::plan::{Applied, Order, Target, plan};
 use crate::tally::Tally;
 use crate::{Dice, NameHasher, Options, QUEUE_MAX};
 use read::Readers;
+use recent::Recent;
 pub(crate) use transfer::{Importing, Snapshot};
 
 /// How long a process waits for another one's transaction.
@@ -45,6 +47,7 @@ pub(crate) struct Shared {
     pub(crate) batch_max: usize,
     /// Counts of what needed no write; go along with the next one.
     pub(crate) tally: std::sync::Mutex<Tally>,
+    recent: Recent,
     /// Errands that wait for the writer.
     queued: AtomicUsize,
 }
@@ -88,6 +91,7 @@ impl Sqlite {
             dice: Dice::new(),
             batch_max: options.batch_max.max(1),
             tally: Default::default(),
+            recent: if options.remember { Recent::of(path) } else { Recent::default() },
             queued: AtomicUsize::new(0),
         });
         let readers = Readers::new(shared.clone());
@@ -129,9 +133,8 @@ impl Sqlite {
         if let (Action::Claim(_), Target::Name(name), None) =
             (&order.command.action, &order.target, &order.believed)
             && may_look
-            && let Some(stored) = self.readers.by_hash(&self.shared.hasher.hash(name))?
+            && let Some(stored) = self.look(name)?
         {
-            let stored = Arc::new(stored);
             let reading = self.shared.time.read(Timestamp::default());
             let moment = reading.moment(Some(&stored.record.policy), None, self.shared.dice.roll());
             let planned = plan(Some(&stored), stored.id, None, &order, &moment);
@@ -144,6 +147,20 @@ impl Sqlite {
         let (reply, answer) = oneshot::channel();
         self.send(Errand::Apply(order, reply))?;
         Ok(Submitted::Queued(answer))
+    }
+
+    /// What is believed of an intent, from memory if nobody has written since it was read.
+    fn look(&self, name: &twicesafe_core::Name) -> Result<Option<Arc<crate::Stored>>, StoreError> {
+        let hash = self.shared.hasher.hash(name);
+        let header = self.shared.recent.header();
+        if let Some(found) = header.as_ref().and_then(|header| self.shared.recent.get(header, &hash)) {
+            return Ok(Some(found));
+        }
+        let found = self.readers.by_hash(&hash)?.map(Arc::new);
+        if let (Some(header), Some(found)) = (&header, &found) {
+            self.shared.recent.put(header, &hash, found);
+        }
+        Ok(found)
     }
 
     pub(crate) async fn run(

@@ -10,6 +10,7 @@ use twicesafe_core::{Action, IntentId, Timestamp};
 
 use super::checkpoint::Checkpointer;
 use super::open::{prepared, ran};
+use super::recent::Writing;
 use super::write::{self, Written};
 use super::{Aside, Errand, Shared, read};
 use crate::NameHash;
@@ -90,10 +91,14 @@ impl Writer {
             self.relaxed = relaxed;
         }
         begin(&self.connection)?;
-        let result = self.inside(orders);
+        let mut writing = self.shared.recent.begin();
+        let result = self.inside(orders, &mut writing);
         match result {
             Ok((results, tally)) => match ran(self.connection.execute_batch("COMMIT")) {
-                Ok(()) => Ok(results),
+                Ok(()) => {
+                    writing.is_committed();
+                    Ok(results)
+                }
                 Err(error) => self.back_out(tally, error),
             },
             Err((tally, error)) => self.back_out(tally, error),
@@ -112,10 +117,11 @@ impl Writer {
     fn inside(
         &self,
         orders: &[Order],
+        writing: &mut Writing<'_>,
     ) -> Result<(Vec<Result<Applied, StoreError>>, Tally), (Tally, StoreError)> {
         let read_only =
             std::mem::take(&mut *self.shared.tally.lock().unwrap_or_else(PoisonError::into_inner));
-        let written = self.write_all(orders, &read_only);
+        let written = self.write_all(orders, &read_only, writing);
         match written {
             Ok(results) => Ok((results, read_only)),
             Err(error) => Err((read_only, error)),
@@ -126,11 +132,12 @@ impl Writer {
         &self,
         orders: &[Order],
         read_only: &Tally,
+        writing: &mut Writing<'_>,
     ) -> Result<Vec<Result<Applied, StoreError>>, StoreError> {
         let mut session = Session::start(&self.connection, &self.shared)?;
         let mut results = Vec::with_capacity(orders.len());
         for order in orders {
-            match session.apply(order) {
+            match session.apply(order, writing) {
                 Ok(applied) => results.push(Ok(applied)),
                 Err(error @ StoreError::Damaged(_)) if !session.half_written => results.push(Err(error)),
                 Err(error) => return Err(error),
@@ -142,6 +149,7 @@ impl Writer {
 
     fn run_aside(&self, what: Aside) -> Result<(), StoreError> {
         begin(&self.connection)?;
+        let _writing = self.shared.recent.begin();
         match what(&self.connection).and_then(|()| ran(self.connection.execute_batch("COMMIT"))) {
             Ok(()) => Ok(()),
             Err(error) => self.back_out(Tally::default(), error),
@@ -188,7 +196,7 @@ impl<'a> Session<'a> {
     }
 
     /// Decides and writes one command: first on what its sender believes, then, if that was wrong, on what is there.
-    fn apply(&mut self, order: &Order) -> Result<Applied, StoreError> {
+    fn apply(&mut self, order: &Order, writing: &mut Writing<'_>) -> Result<Applied, StoreError> {
         let hash = match &order.target {
             Target::Name(name) => Some(self.shared.hasher.hash(name)),
             Target::Id(_) => None,
@@ -222,6 +230,8 @@ impl<'a> Session<'a> {
                 Written::BeliefWasWrong => found = self.load(order, hash.as_ref())?,
                 Written::Yes => {
                     self.wrote = true;
+                    let before = change.before.as_ref().and_then(|before| before.record.name.as_ref());
+                    writing.changes(before.map(|name| self.shared.hasher.hash(name)));
                     if change.before.is_none() {
                         self.last_intent += 1;
                     }

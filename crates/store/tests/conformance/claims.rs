@@ -3,8 +3,8 @@
 use futures_util::future::join_all;
 use twicesafe_core::journal::Event;
 use twicesafe_core::{
-    Action, IntentId, MarkUndone, Notice, OnMismatch, Outcome, Policy, Recipe, Recovery, Refusal, Renew,
-    Replay, Report, Reset, Status, Verdict, WaitCause,
+    Action, Forget, IntentId, MarkUndone, Notice, OnMismatch, Outcome, Policy, Recipe, Recovery, Refusal,
+    Renew, Replay, Report, Reset, Status, Verdict, WaitCause,
 };
 use twicesafe_store::{Applied, Order};
 
@@ -104,6 +104,41 @@ pub async fn s7_a_claim_is_visible_to_everybody_at_once(world: &World) {
         let told = world.other.apply_one(second.into()).await.unwrap();
         assert!(matches!(told.verdict, Verdict::Wait(_)), "{:?}", told.verdict);
     }
+}
+
+/// However often an answer was given again here, what somebody else did about it is seen by the next claim.
+pub async fn s29_what_others_changed_is_seen_at_once(world: &World) {
+    let policy = Policy::default();
+    let replayed = async |key: &str| {
+        let told = world.store.apply_one(claim(key, &policy).into()).await.unwrap();
+        match told.verdict {
+            Verdict::Replay(replay) => replay.answer.and_then(|answer| answer.bytes().cloned()),
+            other => panic!("{key}: {other:?}"),
+        }
+    };
+    let answers = ["first", "second", "third", "fourth"];
+    for (round, answer) in (1..).zip(answers) {
+        for key in ["reset here", "reset elsewhere", "left alone"] {
+            let claimed = world.store.apply_one(claim(key, &policy).into()).await.unwrap();
+            if let Verdict::Proceed(_) = claimed.verdict {
+                world.store.apply_one(settle(&claimed, answered(answer))).await.unwrap();
+            }
+            for _ in 0..3 {
+                let expected = if key == "left alone" { answers[0] } else { answer };
+                assert_eq!(replayed(key).await.as_deref(), Some(expected.as_bytes()), "{key}");
+            }
+        }
+        for (store, key) in [(&world.store, "reset here"), (&world.other, "reset elsewhere")] {
+            let reset = Reset { generation: round, reason: "again".into() };
+            let told = store.apply_one(on(key, "ann", Action::Reset(reset))).await.unwrap();
+            assert!(told.changed, "{key}: {:?}", told.verdict);
+        }
+    }
+    let forget = Forget { reason: "asked to".into() };
+    let gone = world.other.apply_one(on("left alone", "ann", Action::Forget(forget))).await.unwrap();
+    assert!(gone.changed, "{:?}", gone.verdict);
+    let told = world.store.apply_one(claim("left alone", &policy).into()).await.unwrap();
+    assert_eq!(told.verdict, Verdict::Refuse(Refusal::Purged));
 }
 
 pub async fn s11_fences_grow_over_attempts_and_generations(world: &World) {

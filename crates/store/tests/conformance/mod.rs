@@ -56,6 +56,7 @@ macro_rules! every_store {
     ($($rules:tt)*) => {
         on_store! { memory Memory true $($rules)* }
         on_store! { sqlite Sqlite true $($rules)* }
+        on_store! { remembering Remembering true $($rules)* }
         on_store! { postgres Postgres true $($rules)* }
         on_store! { pgbouncer PgBouncer true $($rules)* }
     };
@@ -73,6 +74,7 @@ macro_rules! stores_with_a_clock_of_ours {
 macro_rules! stores_with_tables {
     ($($rules:tt)*) => {
         on_store! { sqlite_by_hand Sqlite false $($rules)* }
+        on_store! { remembering_by_hand Remembering false $($rules)* }
         on_store! { postgres_by_hand Postgres false $($rules)* }
         on_store! { pgbouncer_by_hand PgBouncer false $($rules)* }
     };
@@ -93,6 +95,7 @@ every_store! {
         s5_other_input_is_a_correction_where_nothing_was_sent
         s4_another_recipe_is_told_the_first_one
         s7_a_claim_is_visible_to_everybody_at_once
+        s29_what_others_changed_is_seen_at_once
         s11_fences_grow_over_attempts_and_generations
         s11_a_stale_report_cannot_write
         s12_the_same_claim_gets_the_same_permit

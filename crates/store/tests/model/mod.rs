@@ -32,6 +32,12 @@ prop_state_machine! {
 }
 
 prop_state_machine! {
+    #![proptest_config(Config { cases: 60, ..Config::default() })]
+    #[test]
+    fn remembering_keeps_the_rules(sequential 1..60 => OnStore<OnRemembering>);
+}
+
+prop_state_machine! {
     #![proptest_config(Config { cases: 12, max_shrink_iters: 200, ..Config::default() })]
     #[test]
     fn postgres_keeps_the_rules(sequential 1..60 => OnStore<OnPostgres>);
@@ -45,6 +51,7 @@ pub trait Which: 'static {
 
 pub struct OnMemory;
 pub struct OnSqlite;
+pub struct OnRemembering;
 pub struct OnPostgres;
 
 impl Which for OnMemory {
@@ -53,6 +60,10 @@ impl Which for OnMemory {
 
 impl Which for OnSqlite {
     const KIND: Kind = Kind::Sqlite;
+}
+
+impl Which for OnRemembering {
+    const KIND: Kind = Kind::Remembering;
 }
 
 impl Which for OnPostgres {

@@ -87,7 +87,8 @@ async fn serve(asked: Serve, common: &Common, out: &mut impl Write) -> Result<()
     }
     let address = place::find_with(common, configuration.ledger_address()?)?;
     configuration.ledger = Some(address.as_str().into());
-    let ledger = place::open_at(&address, &format!("server@{}", place::hostname())).await?;
+    let actor = twicesafe_ledger::Actor::new(&format!("server@{}", place::hostname()))?;
+    let ledger = twicesafe_ledger::Open::at(&address).actor(actor).remembering().open().await?;
     let server = Server::start(ledger, configuration).await?;
     for (address, what) in server.addresses() {
         writeln!(out, "listening on {address} ({what})")?;

@@ -148,7 +148,7 @@ impl Upstream {
             .await
             .map_err(|error| error.to_string())?;
         tokio::spawn(kept_up(connection));
-        Ok(Connection::One(sender))
+        Ok(Connection::one(sender))
     }
 
     async fn two<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(

@@ -11,15 +11,23 @@ use hyper::header::{HOST, HeaderValue};
 use hyper::{Request, Response, Uri};
 
 use super::{Failure, IDLE_CONNECTIONS_MAX};
+use crate::http::hands;
 
 /// How long a connection that was used a moment ago may take to be ready again.
 const READY_TIME_MAX: Duration = Duration::from_millis(100);
 
 /// A connection that is open.
 pub(super) enum Connection {
-    One(http1::SendRequest<Full<Bytes>>),
+    One(Own),
     /// Shared by many at a time.
     Two(http2::SendRequest<Full<Bytes>>),
+}
+
+/// One for one request at a time.
+pub(super) struct Own {
+    sender: http1::SendRequest<Full<Bytes>>,
+    /// Where it is looked after. Used from elsewhere, two threads wake each other for every request.
+    hand: Option<usize>,
 }
 
 /// Why a request did not go out, or why nobody knows.
@@ -30,6 +38,11 @@ pub(super) enum Unsent {
 }
 
 impl Connection {
+    /// A new one, made here.
+    pub(super) fn one(sender: http1::SendRequest<Full<Bytes>>) -> Self {
+        Self::One(Own { sender, hand: hands::here() })
+    }
+
     pub(super) async fn send(
         mut self,
         request: Request<Full<Bytes>>,
@@ -38,7 +51,7 @@ impl Connection {
         // Without a body the head is all there is, and may have gone out before the goodbye was heard.
         let has_body = hyper::body::Body::size_hint(request.body()).exact() != Some(0);
         let sent = match &mut self {
-            Self::One(sender) => sender.try_send_request(in_old_form(request)).await,
+            Self::One(own) => own.sender.try_send_request(in_old_form(request)).await,
             Self::Two(sender) => sender.try_send_request(request).await,
         };
         match sent {
@@ -55,14 +68,14 @@ impl Connection {
 
     fn is_closed(&self) -> bool {
         match self {
-            Self::One(sender) => sender.is_closed(),
+            Self::One(own) => own.sender.is_closed(),
             Self::Two(sender) => sender.is_closed(),
         }
     }
 
     async fn is_ready(&mut self) -> bool {
         let is_ready_now = match self {
-            Self::One(sender) => sender.is_ready(),
+            Self::One(own) => own.sender.is_ready(),
             Self::Two(sender) => sender.is_ready(),
         };
         if is_ready_now {
@@ -70,7 +83,7 @@ impl Connection {
         }
         let ready = async {
             match self {
-                Self::One(sender) => sender.ready().await,
+                Self::One(own) => own.sender.ready().await,
                 Self::Two(sender) => sender.ready().await,
             }
         };
@@ -119,8 +132,13 @@ pub(super) struct Pool(Arc<Mutex<Kept>>);
 #[derive(Default)]
 struct Kept {
     /// The one used last is at the end.
-    idle: Vec<(Instant, http1::SendRequest<Full<Bytes>>)>,
+    idle: Vec<Idle>,
     shared: Option<(Instant, http2::SendRequest<Full<Bytes>>)>,
+}
+
+struct Idle {
+    used: Instant,
+    connection: Own,
 }
 
 impl Pool {
@@ -140,17 +158,14 @@ impl Pool {
                         Connection::Two(sender.clone())
                     }
                     _ => {
-                        let (used, sender) = kept.idle.pop()?;
-                        if used.elapsed() >= idle_max {
-                            // All others are older, but may still do for somebody who cares less.
-                            if used.elapsed() < super::IDLE_MAX {
-                                kept.idle.push((used, sender));
-                            } else {
-                                kept.idle.clear();
-                            }
-                            return None;
-                        }
-                        Connection::One(sender)
+                        let here = hands::here();
+                        let is_fit = |idle: &Idle| idle.used.elapsed() < idle_max;
+                        // One of another thread is still better than a new one.
+                        let near = kept.idle.iter().rposition(|idle| idle.connection.hand == here);
+                        let at = near
+                            .filter(|at| is_fit(&kept.idle[*at]))
+                            .or_else(|| kept.idle.iter().rposition(is_fit))?;
+                        Connection::One(kept.idle.remove(at).connection)
                     }
                 }
             };
@@ -176,7 +191,7 @@ impl Pool {
     /// Drops what has been idle for too long.
     pub(super) fn tidy(&self) {
         let mut kept = self.kept();
-        kept.idle.retain(|(used, sender)| used.elapsed() < super::IDLE_MAX && !sender.is_closed());
+        kept.idle.retain(|idle| idle.used.elapsed() < super::IDLE_MAX && !idle.connection.sender.is_closed());
         kept.shared.take_if(|(used, sender)| used.elapsed() >= super::IDLE_MAX || sender.is_closed());
     }
 }
@@ -190,10 +205,10 @@ pub(crate) struct Lent {
 impl Lent {
     /// The answer was read to its end.
     pub(crate) fn give_back(mut self) {
-        if let Some(Connection::One(sender)) = self.connection.take() {
+        if let Some(Connection::One(connection)) = self.connection.take() {
             let mut kept = self.pool.kept();
-            if !sender.is_closed() && kept.idle.len() < IDLE_CONNECTIONS_MAX {
-                kept.idle.push((Instant::now(), sender));
+            if !connection.sender.is_closed() && kept.idle.len() < IDLE_CONNECTIONS_MAX {
+                kept.idle.push(Idle { used: Instant::now(), connection });
             }
         }
     }

@@ -1,0 +1,358 @@
+//! What was replayed lately, so that the next repetition need not be read from the file.
+//!
+//! A repetition must see whatever anybody, in whichever process, has written before it came. SQLite says so itself: every commit
+//! changes the header of the log's index, 48 bytes at the start of the `-shm` file (https://sqlite.org/walformat.html, 2.1), which
+//! hold a count of transactions and a checksum over everything in the log. As long as they are what they were, nobody has written.
+//! What the writer of this process commits is taken out of the memory together with the change of the header; anything else
+//! empties it.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use twicesafe_core::{Body, Status};
+
+use crate::NameHash;
+use crate::plan::Stored;
+
+/// Most that is remembered, and the largest body among it.
+const BYTES_MAX: usize = 64 << 20;
+const BODY_BYTES_MAX: usize = 64 << 10;
+/// What an intent takes beside its answer, about.
+const INTENT_BYTES: usize = 1500;
+
+const HEADER_BYTES: usize = 48;
+/// The only version of the index there is.
+const INDEX_VERSION: u32 = 3_007_000;
+
+/// The header of the log's index: changes with every commit.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Header([u8; HEADER_BYTES]);
+
+impl Header {
+    /// Whether exactly one transaction was committed since.
+    fn follows(&self, before: &Self) -> bool {
+        self.count() == before.count().wrapping_add(1)
+    }
+
+    fn count(&self) -> u32 {
+        u32::from_ne_bytes([self.0[8], self.0[9], self.0[10], self.0[11]])
+    }
+
+    fn is_sound(&self) -> bool {
+        let version = u32::from_ne_bytes([self.0[0], self.0[1], self.0[2], self.0[3]]);
+        version == INDEX_VERSION && self.0[12] == 1
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Recent {
+    /// `None`: it cannot be read, and nothing is remembered.
+    index: Option<&'static File>,
+    remembered: Mutex<Remembered>,
+}
+
+#[derive(Default)]
+struct Remembered {
+    /// What is remembered is what the ledger says under this header.
+    as_of: Option<Header>,
+    /// The writer is at it: whoever finds another header cannot tell whose it is.
+    is_writing: bool,
+    /// Two halves: when the younger one is full the older one goes.
+    young: HashMap<NameHash, Arc<Stored>>,
+    old: HashMap<NameHash, Arc<Stored>>,
+    young_bytes: usize,
+}
+
+impl Recent {
+    /// Of the ledger at that path, which must be open.
+    pub(super) fn of(path: &Path) -> Self {
+        Self { index: kept_open(path).ok(), remembered: Mutex::default() }
+    }
+
+    /// The header as it is now.
+    pub(super) fn header(&self) -> Option<Header> {
+        let mut header = Header([0; HEADER_BYTES]);
+        self.index?.read_exact_at(&mut header.0, 0).ok()?;
+        Some(header).filter(Header::is_sound)
+    }
+
+    /// What is remembered under a name, if nobody has written since.
+    pub(super) fn get(&self, now: &Header, hash: &NameHash) -> Option<Arc<Stored>> {
+        let mut remembered = self.lock();
+        if remembered.as_of.as_ref() != Some(now) {
+            return None;
+        }
+        if let Some(found) = remembered.young.get(hash) {
+            return Some(found.clone());
+        }
+        let (hash, found) = remembered.old.remove_entry(hash)?;
+        remembered.insert(hash, found.clone());
+        Some(found)
+    }
+
+    /// Remembers what was read after `before` was the header.
+    pub(super) fn put(&self, before: &Header, hash: &NameHash, stored: &Arc<Stored>) {
+        if !is_worth_it(stored) {
+            return;
+        }
+        let mut remembered = self.lock();
+        if remembered.as_of.as_ref() != Some(before) && !remembered.is_writing {
+            // Somebody else has written. Whatever they changed is not remembered any more.
+            let now = self.header();
+            remembered.forget_all();
+            remembered.as_of = now;
+        }
+        if remembered.as_of.as_ref() == Some(before) {
+            remembered.insert(*hash, stored.clone());
+        }
+    }
+
+    /// The writer has the lock that all writers of all processes take in turn.
+    pub(super) fn begin(&self) -> Writing<'_> {
+        let before = self.header();
+        let mut remembered = self.lock();
+        remembered.is_writing = true;
+        if remembered.as_of != before {
+            remembered.forget_all();
+            remembered.as_of = before;
+        }
+        Writing { recent: self, before, changed: Vec::new(), has_written: false, is_committed: false }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Remembered> {
+        self.remembered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The file with the log's index, open until the process ends: whoever closes it lets go of every lock that SQLite holds on it in
+/// this process (https://sqlite.org/howtocorrupt.html, 2.2).
+fn kept_open(ledger: &Path) -> std::io::Result<&'static File> {
+    static OPEN: Mutex<BTreeMap<(u64, u64), &'static File>> = Mutex::new(BTreeMap::new());
+    let mut path = std::fs::canonicalize(ledger)?.into_os_string();
+    path.push("-shm");
+    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let which = std::fs::metadata(&path)?;
+    match open.entry((which.dev(), which.ino())) {
+        Entry::Occupied(there) => Ok(there.get()),
+        Entry::Vacant(new) => Ok(new.insert(Box::leak(Box::new(File::open(path)?)))),
+    }
+}
+
+/// A settled intent is asked for again and again; everything else is about to change.
+fn is_worth_it(stored: &Stored) -> bool {
+    let body_fits = |answer: &twicesafe_core::Answer| match &answer.body {
+        Body::Kept(bytes) => bytes.len() <= BODY_BYTES_MAX,
+        Body::NotKept { .. } => true,
+    };
+    stored.record.status == Status::Done
+        && stored.record.name.is_some()
+        && stored.record.answer.as_ref().is_none_or(body_fits)
+}
+
+fn size_of(stored: &Stored) -> usize {
+    let answer = stored.record.answer.as_ref();
+    let kept = answer.map_or(0, |answer| answer.head.len() + answer.bytes().map_or(0, |body| body.len()));
+    INTENT_BYTES + kept
+}
+
+impl Remembered {
+    fn insert(&mut self, hash: NameHash, stored: Arc<Stored>) {
+        self.forget(&hash);
+        self.young_bytes += size_of(&stored);
+        self.young.insert(hash, stored);
+        if self.young_bytes > BYTES_MAX / 2 {
+            self.old = std::mem::take(&mut self.young);
+            self.young_bytes = 0;
+        }
+    }
+
+    fn forget(&mut self, hash: &NameHash) {
+        if let Some(gone) = self.young.remove(hash) {
+            self.young_bytes = self.young_bytes.saturating_sub(size_of(&gone));
+        }
+        self.old.remove(hash);
+    }
+
+    fn forget_all(&mut self) {
+        self.young.clear();
+        self.old.clear();
+        self.young_bytes = 0;
+    }
+}
+
+/// A transaction of this process's writer. Dropped, it is over, one way or the other.
+pub(super) struct Writing<'a> {
+    recent: &'a Recent,
+    before: Option<Header>,
+    changed: Vec<NameHash>,
+    /// An intent that changed has another version: that makes the header another one. Other rows may be written as they were,
+    /// and then SQLite commits nothing.
+    has_written: bool,
+    is_committed: bool,
+}
+
+impl Writing<'_> {
+    /// A change of an intent was written, and whether it was known by a name before.
+    pub(super) fn changes(&mut self, hash: Option<NameHash>) {
+        self.has_written = true;
+        self.changed.extend(hash);
+    }
+
+    /// All of it is on disk.
+    pub(super) fn is_committed(&mut self) {
+        self.is_committed = true;
+    }
+}
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        let mut remembered = self.recent.lock();
+        remembered.is_writing = false;
+        let after = self.recent.header();
+        let is_ours_alone = match (&self.before, &after) {
+            (Some(before), Some(after)) if self.has_written && self.is_committed => after.follows(before),
+            (before, after) => before == after,
+        };
+        match is_ours_alone {
+            true => self.changed.iter().for_each(|hash| remembered.forget(hash)),
+            false => remembered.forget_all(),
+        }
+        remembered.as_of = after;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use twicesafe_core::{
+        Action, Actor, Answer, Claim, Command, CommandId, Fingerprint, Grant, Name, Outcome, Policy, Recipe,
+        Report, Reset, Salt, Settle, Verdict,
+    };
+
+    use super::*;
+    use crate::Options;
+    use crate::plan::Order;
+    use crate::sqlite::Sqlite;
+
+    struct Ledger {
+        path: PathBuf,
+        connection: rusqlite::Connection,
+    }
+
+    /// A database with a log, and somebody who writes to it.
+    fn ledger(name: &str) -> Ledger {
+        let folder = std::env::temp_dir().join(format!("twicesafe-recent-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let path = folder.join(name);
+        let connection = rusqlite::Connection::open(&path).expect("a database");
+        let tables = "PRAGMA journal_mode = WAL; CREATE TABLE IF NOT EXISTS t (x); INSERT INTO t VALUES (1)";
+        connection.execute_batch(tables).expect("it can be written");
+        Ledger { path, connection }
+    }
+
+    impl Ledger {
+        fn write(&self) {
+            self.connection.execute_batch("INSERT INTO t VALUES (1)").expect("it can be written");
+        }
+    }
+
+    impl Drop for Ledger {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+
+    #[test]
+    fn every_commit_of_anybody_changes_the_header_and_nothing_else_does() {
+        let ledger = ledger("header");
+        let recent = Recent::of(&ledger.path);
+        let first = recent.header().expect("it can be read");
+        assert!(recent.header() == Some(first));
+        ledger.connection.execute_batch("BEGIN IMMEDIATE; INSERT INTO t VALUES (2); ROLLBACK").expect("SQL");
+        assert!(recent.header() == Some(first), "what was not committed");
+        ledger.write();
+        let second = recent.header().expect("it can be read");
+        assert!(second != first && second.follows(&first));
+        let another = rusqlite::Connection::open(&ledger.path).expect("a database");
+        another.execute_batch("UPDATE t SET x = x; DELETE FROM t WHERE x = 99").expect("SQL");
+        assert!(recent.header() == Some(second), "what changes nothing is not committed");
+        another.execute_batch("UPDATE t SET x = x + 1").expect("SQL");
+        let third = recent.header().expect("it can be read");
+        assert!(third.follows(&second), "one transaction of another connection");
+        another.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)").expect("SQL");
+        ledger.write();
+        assert!(recent.header() != Some(third), "the log begins anew");
+    }
+
+    fn order(key: &str, action: impl FnOnce(Name) -> Action) -> Order {
+        let name = Name::new("default/test/shop/charge", key).expect("a name");
+        let command =
+            Command { id: CommandId::new([1; 16]), actor: Actor::sweep(), action: action(name.clone()) };
+        Order::named(name, command)
+    }
+
+    fn claim(name: Name) -> Action {
+        Action::Claim(Box::new(Claim {
+            name,
+            fingerprint: Fingerprint::of(&Recipe::raw(), b"input"),
+            policy: Arc::new(Policy::default()),
+            place: None,
+            step: None,
+            request: None,
+            salt: Salt([7; 16]),
+            holder: None,
+            grant: Grant::Permit,
+        }))
+    }
+
+    fn reset(_: Name) -> Action {
+        Action::Reset(Reset { generation: 1, reason: "again".into() })
+    }
+
+    #[tokio::test]
+    async fn what_was_replayed_is_remembered_until_it_changes() {
+        let there = ledger("whole");
+        let path = there.path.with_extension("ledger");
+        let options = Options { remember: true, ..Options::default() };
+        let open = || Sqlite::open(&path, &options).expect("it opens");
+        let (store, other) = (open(), open());
+        let tell = async |store: &Sqlite, order: Order| store.submit(order, true)?.answer().await;
+        for key in ["a", "b", "c"] {
+            let claimed = tell(&store, order(key, claim)).await.expect("claimed");
+            let Verdict::Proceed(permit) = claimed.verdict else { panic!("{:?}", claimed.verdict) };
+            let report = Report::Act(Outcome::Answered(Answer::default()));
+            let settle = Settle { fence: permit.fence, generation: 1, report };
+            tell(&store, order(key, |_| Action::Settle(settle))).await.expect("settled");
+            tell(&store, order(key, claim)).await.expect("replayed");
+        }
+        let known = || {
+            let header = store.shared.recent.header().expect("it can be read");
+            ["a", "b", "c"].map(|key| {
+                let hash = store.hash_of(&Name::new("default/test/shop/charge", key).expect("a name"));
+                store.shared.recent.get(&header, &hash).is_some()
+            })
+        };
+        assert_eq!(known(), [true, true, true]);
+        tell(&store, order("a", reset)).await.expect("reset");
+        assert_eq!(known(), [false, true, true], "what this process has changed");
+        tell(&store, order("d", claim)).await.expect("claimed");
+        assert_eq!(known(), [false, true, true], "what is about another intent");
+        tell(&other, order("b", reset)).await.expect("reset");
+        assert_eq!(known(), [false, false, false], "somebody has written");
+        tell(&store, order("c", claim)).await.expect("replayed");
+        assert_eq!(known(), [false, false, true], "what was read since");
+        drop((store, other));
+        std::fs::remove_file(path).expect("it was there");
+    }
+
+    #[test]
+    fn without_a_log_nothing_is_remembered() {
+        assert!(Recent::of(Path::new("/nowhere/at/all")).header().is_none());
+        assert!(Recent::default().header().is_none());
+    }
+}
