@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{broadcast, watch};
 use twicesafe_core::{
     Action, Actor, Alert, Answer, Ask, Claim, Command, CommandId, Grant, IntentId, Name, Notice, Renew,
-    Report, Salt, Settle, Source, Timestamp, Verdict, Wait, WaitCause,
+    Report, Salt, Settle, Source, Status, Timestamp, Verdict, Wait, WaitCause,
 };
 use twicesafe_store::{Address, Applied, Dossier, Options, Order, Store, StoreError, Stored};
 
@@ -39,6 +39,8 @@ struct Inner {
     store: Store,
     alarms: broadcast::Sender<Alarm>,
     changes: broadcast::Sender<Arc<Stored>>,
+    /// Those of them that are ready now. Apart, because most are not, and whoever waits for these would be woken for all.
+    made_ready: broadcast::Sender<Arc<Stored>>,
     suspicion: Suspicion,
     beliefs: Beliefs,
     /// Acts and lookups that are under way here.
@@ -176,9 +178,11 @@ impl Ledger {
     pub fn on(store: Store, actor: Actor) -> Self {
         let (alarms, _) = broadcast::channel(ALARMS_MAX);
         let (changes, _) = broadcast::channel(CHANGES_MAX);
+        let (made_ready, _) = broadcast::channel(CHANGES_MAX);
         let (suspicion, beliefs) = Default::default();
         let (under_way, _) = watch::channel(0);
-        Self { inner: Arc::new(Inner { store, alarms, changes, suspicion, beliefs, under_way }), actor }
+        let inner = Inner { store, alarms, changes, made_ready, suspicion, beliefs, under_way };
+        Self { inner: Arc::new(inner), actor }
     }
 
     /// Notes that something is under way, until what is returned is dropped: [`Ledger::at_rest`] waits for it.
@@ -216,6 +220,11 @@ impl Ledger {
     /// What becomes of intents by commands of this process, from now on.
     pub fn changes(&self) -> broadcast::Receiver<Arc<Stored>> {
         self.inner.changes.subscribe()
+    }
+
+    /// What becomes ready by commands of this process, from now on: accepted, or somebody said yes.
+    pub fn made_ready(&self) -> broadcast::Receiver<Arc<Stored>> {
+        self.inner.made_ready.subscribe()
     }
 
     /// What owners should be told, from now on.
@@ -429,6 +438,12 @@ impl Ledger {
         if applied.changed && self.inner.changes.receiver_count() > 0 {
             // Whoever listened may be gone by now.
             let _ = self.inner.changes.send(stored.clone());
+        }
+        if applied.changed
+            && stored.record.status == Status::Ready
+            && self.inner.made_ready.receiver_count() > 0
+        {
+            let _ = self.inner.made_ready.send(stored.clone());
         }
         for alert in &applied.alerts {
             tracing::warn!(intent = %stored.id, ?alert, "somebody should look");

@@ -120,7 +120,14 @@ impl Store {
                 (sqlite.readers.journal(id)?, sqlite.readers.earlier(id)?, sqlite.readers.request(id)?)
             }
             Backend::Postgres(postgres) => {
-                (postgres.journal(id).await?, postgres.earlier(id).await?, postgres.request(id).await?)
+                let all = async {
+                    Ok((
+                        postgres.journal(id).await?,
+                        postgres.earlier(id).await?,
+                        postgres.request(id).await?,
+                    ))
+                };
+                Box::pin(all).await?
             }
         };
         Ok(Some(Dossier { stored, journal, earlier, request }))

@@ -79,7 +79,8 @@ impl Errand {
         if stored.record.policy.approval.is_none() && stored.record.approval.is_none() {
             return Ok(self.clone());
         }
-        let on_record = self.on_record(attempt).await?;
+        // Boxed, here and below: what seldom happens should not take room in everything that does.
+        let on_record = Box::pin(self.on_record(attempt)).await?;
         on_record.ok_or_else(|| "what was approved is not on record any more".to_owned())
     }
 
@@ -101,7 +102,7 @@ impl Errand {
         if let Some(asking) = self.route.lookup.as_ref().filter(|asking| asking.when == When::Before)
             && !attempt.in_doubt()
         {
-            match self.ask(asking, attempt.name().key.as_str(), &destination_key).await {
+            match Box::pin(self.ask(asking, attempt.name().key.as_str(), &destination_key)).await {
                 Finding::Found(answer) => return Outcome::Answered(answer),
                 Finding::NotFound => {}
                 Finding::Silent { reason } => {
@@ -174,7 +175,7 @@ impl Errand {
         let outcome = self.route.table.outcome(&seen, kept);
         if let Outcome::NotSent { passed_on: true, .. } = &outcome {
             if let (401, Some(credentials)) = (whole.status.as_u16(), &self.destination.credentials) {
-                credentials.refused().await;
+                Box::pin(credentials.refused()).await;
             }
             self.put_aside(Aside::Answer(whole));
         }

@@ -62,7 +62,7 @@ impl Credentials {
         match self {
             Self::None => Ok(None),
             Self::Header(name, value) => Ok(Some((name.clone(), value.clone()))),
-            Self::Fetched(fetched) => Ok(Some((AUTHORIZATION, fetched.token().await?))),
+            Self::Fetched(fetched) => Ok(Some((AUTHORIZATION, Box::pin(fetched.token()).await?))),
         }
     }
 

@@ -59,14 +59,12 @@ impl Due {
                 tokio::time::sleep(LOOK_EVERY).await;
                 continue;
             }
-            let changes = listening.get_or_insert_with(|| self.shared.ledger.changes());
+            let ready = listening.get_or_insert_with(|| self.shared.ledger.made_ready());
             let heard = async {
                 loop {
-                    match changes.recv().await {
+                    match ready.recv().await {
                         // Somebody said yes: the one who asked may be waiting.
-                        Ok(stored) if stored.record.status == Status::Ready && self.is_ours(&stored) => {
-                            return stored.id;
-                        }
+                        Ok(stored) if self.is_ours(&stored) => return stored.id,
                         Ok(_) | Err(RecvError::Lagged(_)) => {}
                         Err(RecvError::Closed) => std::future::pending().await,
                     }

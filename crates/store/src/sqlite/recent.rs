@@ -120,7 +120,14 @@ impl Recent {
             remembered.forget_all();
             remembered.as_of = before;
         }
-        Writing { recent: self, before, changed: Vec::new(), has_written: false, is_committed: false }
+        Writing {
+            recent: self,
+            before,
+            changed: Vec::new(),
+            has_written: false,
+            is_committed: false,
+            harmless: None,
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Remembered> {
@@ -193,6 +200,7 @@ pub(super) struct Writing<'a> {
     /// and then SQLite commits nothing.
     has_written: bool,
     is_committed: bool,
+    harmless: Option<Header>,
 }
 
 impl Writing<'_> {
@@ -200,6 +208,11 @@ impl Writing<'_> {
     pub(super) fn changes(&mut self, hash: Option<NameHash>) {
         self.has_written = true;
         self.changed.extend(hash);
+    }
+
+    /// Up to that header nothing was written but what is no intent's.
+    pub(super) fn is_harmless(&mut self, up_to: Option<Header>) {
+        self.harmless = up_to;
     }
 
     /// All of it is on disk.
@@ -215,7 +228,7 @@ impl Drop for Writing<'_> {
         let after = self.recent.header();
         let is_ours_alone = match (&self.before, &after) {
             (Some(before), Some(after)) if self.has_written && self.is_committed => after.follows(before),
-            (before, after) => before == after,
+            (before, after) => before == after || self.harmless.is_some() && self.harmless == *after,
         };
         match is_ours_alone {
             true => self.changed.iter().for_each(|hash| remembered.forget(hash)),
@@ -342,6 +355,9 @@ mod tests {
         assert_eq!(known(), [false, true, true], "what this process has changed");
         tell(&store, order("d", claim)).await.expect("claimed");
         assert_eq!(known(), [false, true, true], "what is about another intent");
+        store.put_note("kind", "name", Some("value")).await.expect("noted");
+        store.put_note("kind", "name", Some("value")).await.expect("noted");
+        assert_eq!(known(), [false, true, true], "what is about no intent");
         tell(&other, order("b", reset)).await.expect("reset");
         assert_eq!(known(), [false, false, false], "somebody has written");
         tell(&store, order("c", claim)).await.expect("replayed");

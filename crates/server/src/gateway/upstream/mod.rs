@@ -88,7 +88,7 @@ impl Upstream {
         for _ in 0..REPLACED_MAX {
             let connection = match self.pool().take(idle_max).await {
                 Some(connection) => connection,
-                None => tokio::time::timeout(CONNECT_TIME_MAX, self.connect())
+                None => tokio::time::timeout(CONNECT_TIME_MAX, Box::pin(self.connect()))
                     .await
                     .unwrap_or_else(|_| Err("it could not be reached in time".to_owned()))
                     .map_err(Failure::NotSent)?,
