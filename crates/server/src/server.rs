@@ -234,6 +234,7 @@ impl Server {
         if tokio::time::timeout(DRAIN_MAX, drained).await.is_err() {
             tracing::warn!("some requests took too long and were cut off");
         }
+        hands.end().await;
         alerts.abort();
         pauses.abort();
         if let Err(error) = shared.ledger.store().flush().await {

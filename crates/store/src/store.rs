@@ -449,8 +449,23 @@ impl Store {
     }
 }
 
+/// Somebody looks for changes made by other processes. If it is dropped with its runtime, the next who waits looks.
+struct Looking {
+    store: std::sync::Weak<Inner>,
+    is_over: bool,
+}
+
+impl Drop for Looking {
+    fn drop(&mut self) {
+        if let Some(inner) = self.store.upgrade().filter(|_| !self.is_over) {
+            inner.polling.store(false, Ordering::SeqCst);
+        }
+    }
+}
+
 /// Looks until nobody waits any more, or the store is gone.
 async fn look_for_others(store: std::sync::Weak<Inner>, (at_first, later): (Duration, Duration)) {
+    let mut looking = Looking { store: store.clone(), is_over: false };
     let mut pause = at_first;
     let mut last_seen = 0;
     let mut last_looked_at = None;
@@ -465,6 +480,7 @@ async fn look_for_others(store: std::sync::Weak<Inner>, (at_first, later): (Dura
             inner.polling.store(false, Ordering::SeqCst);
             // Somebody may have come between the look and the mark.
             if inner.watchers.some_watched(None, 1).is_empty() || inner.polling.swap(true, Ordering::SeqCst) {
+                looking.is_over = true;
                 return;
             }
             continue;

@@ -63,6 +63,8 @@ async fn page(
         if after.is_none() || intents.len() >= limit {
             break;
         }
+        // Others on this thread have their turn meanwhile.
+        tokio::task::yield_now().await;
     }
     Ok(Response::json(StatusCode::OK, &PageView { intents, next: after.map(Cursor::to_text) }))
 }

@@ -137,6 +137,8 @@ async fn counted(arrival: &Arrival<'_>, scope: &str) -> Result<i64, Problem> {
         if after.is_none() {
             break;
         }
+        // A day can be long: others on this thread have their turn meanwhile.
+        tokio::task::yield_now().await;
     }
     let mut all = arrival.shared.caps.lock();
     // What is of another day is of no use any more.

@@ -3,6 +3,8 @@
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread::JoinHandle;
 
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
@@ -18,39 +20,53 @@ pub(crate) fn here() -> Option<usize> {
 
 /// The threads. Dropped, they end, and with them what they are at.
 pub(crate) struct Hands {
-    hands: Vec<Hand>,
+    hands: Vec<Handle>,
+    threads: Mutex<Vec<Hand>>,
     next: AtomicUsize,
 }
 
 struct Hand {
-    runtime: Handle,
-    _until_dropped: oneshot::Sender<()>,
+    until_dropped: oneshot::Sender<()>,
+    thread: JoinHandle<()>,
 }
 
 impl Hands {
     /// One for each core.
     pub(crate) fn start() -> std::io::Result<Self> {
         let count = std::thread::available_parallelism().map_or(1, usize::from);
-        let hands = (0..count).map(Hand::start).collect::<std::io::Result<_>>()?;
-        Ok(Self { hands, next: AtomicUsize::new(0) })
+        let started = (0..count).map(start).collect::<std::io::Result<Vec<_>>>()?;
+        let (hands, threads) = started.into_iter().unzip();
+        Ok(Self { hands, threads: Mutex::new(threads), next: AtomicUsize::new(0) })
     }
 
     /// Has the next one in turn do it.
     pub(crate) fn give(&self, what: impl Future<Output = ()> + Send + 'static) {
         let next = self.next.fetch_add(1, Ordering::Relaxed) % self.hands.len();
-        self.hands[next].runtime.spawn(what);
+        self.hands[next].spawn(what);
+    }
+
+    /// Ends them, and waits: what they hold, the ledger among it, is gone then.
+    pub(crate) async fn end(&self) {
+        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        let ending = tokio::task::spawn_blocking(move || {
+            for Hand { until_dropped, thread } in threads {
+                drop(until_dropped);
+                let _ = thread.join();
+            }
+        });
+        let _ = ending.await;
     }
 }
 
-impl Hand {
-    fn start(number: usize) -> std::io::Result<Self> {
-        let runtime = Builder::new_current_thread().enable_all().build()?;
-        let handle = runtime.handle().clone();
-        let (until_dropped, dropped) = oneshot::channel::<()>();
-        std::thread::Builder::new().name("twicesafe-hand".to_owned()).spawn(move || {
-            NUMBER.set(Some(number));
-            let _ = runtime.block_on(dropped);
-        })?;
-        Ok(Self { runtime: handle, _until_dropped: until_dropped })
-    }
+fn start(number: usize) -> std::io::Result<(Handle, Hand)> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let handle = runtime.handle().clone();
+    let (until_dropped, dropped) = oneshot::channel::<()>();
+    let thread = std::thread::Builder::new().name("twicesafe-hand".to_owned()).spawn(move || {
+        NUMBER.set(Some(number));
+        let _ = runtime.block_on(dropped);
+        // Somebody's name may still be looked up: nobody waits for that.
+        runtime.shutdown_background();
+    })?;
+    Ok((handle, Hand { until_dropped, thread }))
 }

@@ -97,11 +97,20 @@ impl Listener {
             };
             // Answers are small and somebody waits for each.
             let _ = stream.set_nodelay(true);
-            let Ok(stream) = stream.into_std() else { continue };
+            let stream = match stream.into_std() {
+                Ok(stream) => stream,
+                Err(error) => {
+                    tracing::warn!("a connection was lost: {error}");
+                    continue;
+                }
+            };
             let (door, drain, tls, room) = (door.clone(), drain.clone(), self.tls.clone(), room.clone());
             hands.give(async move {
                 // Whoever looks after it is also who hears of what arrives.
-                let Ok(stream) = TcpStream::from_std(stream) else { return };
+                let stream = match TcpStream::from_std(stream) {
+                    Ok(stream) => stream,
+                    Err(error) => return tracing::warn!("a connection was lost: {error}"),
+                };
                 match tls {
                     None => connection(stream, peer, door, drain, room).await,
                     // Boxed: whoever does without TLS would otherwise hold room for it.

@@ -55,15 +55,20 @@ pub(super) struct Recent {
     remembered: Mutex<Remembered>,
 }
 
+type Half = HashMap<NameHash, Arc<Stored>>;
+type Forgotten = (Half, Half);
+
 #[derive(Default)]
 struct Remembered {
     /// What is remembered is what the ledger says under this header.
     as_of: Option<Header>,
     /// The writer is at it: whoever finds another header cannot tell whose it is.
     is_writing: bool,
+    /// The header does not tell of commits: nothing is remembered any more.
+    is_blind: bool,
     /// Two halves: when the younger one is full the older one goes.
-    young: HashMap<NameHash, Arc<Stored>>,
-    old: HashMap<NameHash, Arc<Stored>>,
+    young: Half,
+    old: Half,
     young_bytes: usize,
 }
 
@@ -100,15 +105,18 @@ impl Recent {
             return;
         }
         let mut remembered = self.lock();
+        let mut forgotten = None;
         if remembered.as_of.as_ref() != Some(before) && !remembered.is_writing {
-            // Somebody else has written. Whatever they changed is not remembered any more.
+            // Unless this process has, somebody else has written: whatever they changed is not remembered any more.
             let now = self.header();
-            remembered.forget_all();
-            remembered.as_of = now;
+            forgotten = remembered.go_on_from(now);
         }
-        if remembered.as_of.as_ref() == Some(before) {
+        if remembered.as_of.as_ref() == Some(before) && !remembered.is_blind {
             remembered.insert(*hash, stored.clone());
         }
+        drop(remembered);
+        // Much may go, and nobody should wait for that.
+        drop(forgotten);
     }
 
     /// The writer has the lock that all writers of all processes take in turn.
@@ -116,10 +124,9 @@ impl Recent {
         let before = self.header();
         let mut remembered = self.lock();
         remembered.is_writing = true;
-        if remembered.as_of != before {
-            remembered.forget_all();
-            remembered.as_of = before;
-        }
+        let forgotten = remembered.go_on_from(before);
+        drop(remembered);
+        drop(forgotten);
         Writing {
             recent: self,
             before,
@@ -184,10 +191,17 @@ impl Remembered {
         self.old.remove(hash);
     }
 
-    fn forget_all(&mut self) {
-        self.young.clear();
-        self.old.clear();
+    /// Forgets everything, unless it is what the ledger says under that header. What is forgotten is for the caller to drop.
+    fn go_on_from(&mut self, header: Option<Header>) -> Option<Forgotten> {
+        (self.as_of != header).then(|| {
+            self.as_of = header;
+            self.forget_all()
+        })
+    }
+
+    fn forget_all(&mut self) -> Forgotten {
         self.young_bytes = 0;
+        (std::mem::take(&mut self.young), std::mem::take(&mut self.old))
     }
 }
 
@@ -230,11 +244,19 @@ impl Drop for Writing<'_> {
             (Some(before), Some(after)) if self.has_written && self.is_committed => after.follows(before),
             (before, after) => before == after || self.harmless.is_some() && self.harmless == *after,
         };
-        match is_ours_alone {
-            true => self.changed.iter().for_each(|hash| remembered.forget(hash)),
-            false => remembered.forget_all(),
-        }
+        // A commit that did not change the header: then it says nothing, whyever that is.
+        let is_blind = self.has_written && self.is_committed && self.before == after;
+        remembered.is_blind |= is_blind && after.is_some();
+        let forgotten = match is_ours_alone {
+            true => {
+                self.changed.iter().for_each(|hash| remembered.forget(hash));
+                None
+            }
+            false => Some(remembered.forget_all()),
+        };
         remembered.as_of = after;
+        drop(remembered);
+        drop(forgotten);
     }
 }
 
@@ -358,6 +380,12 @@ mod tests {
         store.put_note("kind", "name", Some("value")).await.expect("noted");
         store.put_note("kind", "name", Some("value")).await.expect("noted");
         assert_eq!(known(), [false, true, true], "what is about no intent");
+        let before = store.shared.recent.header().expect("it can be read");
+        let hash = store.hash_of(&Name::new("default/test/shop/charge", "b").expect("a name"));
+        let read_before = store.shared.recent.get(&before, &hash).expect("it is known");
+        tell(&store, order("e", claim)).await.expect("claimed");
+        store.shared.recent.put(&before, &hash, &read_before);
+        assert_eq!(known(), [false, true, true], "who was slow does not empty it");
         tell(&other, order("b", reset)).await.expect("reset");
         assert_eq!(known(), [false, false, false], "somebody has written");
         tell(&store, order("c", claim)).await.expect("replayed");

@@ -86,7 +86,7 @@ impl Upstream {
             Care::Great => IDLE_MAX_CAREFUL,
         };
         for _ in 0..REPLACED_MAX {
-            let connection = match self.pool().take(idle_max).await {
+            let connection = match self.pool().take(idle_max, care).await {
                 Some(connection) => connection,
                 None => tokio::time::timeout(CONNECT_TIME_MAX, Box::pin(self.connect()))
                     .await

@@ -10,7 +10,7 @@ use hyper::client::conn::{http1, http2};
 use hyper::header::{HOST, HeaderValue};
 use hyper::{Request, Response, Uri};
 
-use super::{Failure, IDLE_CONNECTIONS_MAX};
+use super::{Care, Failure, IDLE_CONNECTIONS_MAX};
 use crate::http::hands;
 
 /// How long a connection that was used a moment ago may take to be ready again.
@@ -147,7 +147,9 @@ impl Pool {
     }
 
     /// A connection that was used at most that long ago.
-    pub(super) async fn take(&self, idle_max: Duration) -> Option<Connection> {
+    /// Where nobody would know whether a request arrived, only one of this thread: of another it could be written later than
+    /// it was allowed to be (S9).
+    pub(super) async fn take(&self, idle_max: Duration, care: Care) -> Option<Connection> {
         loop {
             let mut connection = {
                 let mut kept = self.kept();
@@ -160,11 +162,16 @@ impl Pool {
                     _ => {
                         let here = hands::here();
                         let is_fit = |idle: &Idle| idle.used.elapsed() < idle_max;
-                        // One of another thread is still better than a new one.
                         let near = kept.idle.iter().rposition(|idle| idle.connection.hand == here);
-                        let at = near
-                            .filter(|at| is_fit(&kept.idle[*at]))
-                            .or_else(|| kept.idle.iter().rposition(is_fit))?;
+                        let mut at = near.filter(|at| is_fit(&kept.idle[*at]));
+                        if at.is_none() && care == Care::Little {
+                            // One of another thread is still better than a new one.
+                            at = kept.idle.iter().rposition(is_fit);
+                        }
+                        let Some(at) = at else {
+                            kept.tidy();
+                            return None;
+                        };
                         Connection::One(kept.idle.remove(at).connection)
                     }
                 }
@@ -190,9 +197,14 @@ impl Pool {
 
     /// Drops what has been idle for too long.
     pub(super) fn tidy(&self) {
-        let mut kept = self.kept();
-        kept.idle.retain(|idle| idle.used.elapsed() < super::IDLE_MAX && !idle.connection.sender.is_closed());
-        kept.shared.take_if(|(used, sender)| used.elapsed() >= super::IDLE_MAX || sender.is_closed());
+        self.kept().tidy();
+    }
+}
+
+impl Kept {
+    fn tidy(&mut self) {
+        self.idle.retain(|idle| idle.used.elapsed() < super::IDLE_MAX && !idle.connection.sender.is_closed());
+        self.shared.take_if(|(used, sender)| used.elapsed() >= super::IDLE_MAX || sender.is_closed());
     }
 }
 
