@@ -1,7 +1,7 @@
 //! What was replayed lately, so that the next repetition need not be read from the file.
 //!
 //! A repetition must see whatever anybody, in whichever process, has written before it came. SQLite says so itself: every commit
-//! changes the header of the log's index, 48 bytes at the start of the `-shm` file (https://sqlite.org/walformat.html, 2.1), which
+//! changes the header of the log's index, 48 bytes at the start of the `-shm` file (<https://sqlite.org/walformat.html>, 2.1), which
 //! hold a count of transactions and a checksum over everything in the log. As long as they are what they were, nobody has written.
 //! What the writer of this process commits is taken out of the memory together with the change of the header; anything else
 //! empties it.
@@ -143,7 +143,7 @@ impl Recent {
 }
 
 /// The file with the log's index, open until the process ends: whoever closes it lets go of every lock that SQLite holds on it in
-/// this process (https://sqlite.org/howtocorrupt.html, 2.2).
+/// this process (<https://sqlite.org/howtocorrupt.html>, 2.2).
 fn kept_open(ledger: &Path) -> std::io::Result<&'static File> {
     static OPEN: Mutex<BTreeMap<(u64, u64), &'static File>> = Mutex::new(BTreeMap::new());
     let mut path = std::fs::canonicalize(ledger)?.into_os_string();
