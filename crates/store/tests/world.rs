@@ -274,7 +274,7 @@ impl Database {
         self.try_run(statements).await.unwrap();
     }
 
-    async fn try_run(&self, statements: &str) -> Result<(), String> {
+    pub async fn try_run(&self, statements: &str) -> Result<(), String> {
         let said = |error: tokio_postgres::Error| error.as_db_error().unwrap().message().to_owned();
         connect(&self.url()).await.batch_execute(statements).await.map_err(said)
     }
