@@ -27,7 +27,7 @@ pub use inbox::{
     EventAt, ProviderEntry, Putting, event_named, forget_event, park_event, provider, provider_source,
     providers, put_event, replay_event, scope_of,
 };
-pub use server::{Control, Server, run};
+pub use server::{Control, Server, Signals, run};
 
 /// The OpenAPI 3.1 document of the API.
 pub fn openapi() -> serde_json::Value {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use hyper::{Method, StatusCode};
 use serde_json::json;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use twicesafe_ledger::{Code, Filter, Ledger, Sweeps};
 
@@ -491,16 +492,33 @@ impl Reception {
     }
 }
 
+/// The signals a server obeys. Caught before anybody is told where it listens: until then each of them would end the process.
+pub struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hang_up: Signal,
+}
+
+impl Signals {
+    /// Catches them from now on.
+    pub fn catch() -> std::io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hang_up: signal(SignalKind::hangup())?,
+        })
+    }
+}
+
 /// Serves until SIGTERM or SIGINT; takes the configuration anew on SIGHUP, and tells how that went.
 pub async fn run(
     server: Server,
+    signals: Signals,
     reread: impl Fn() -> Result<Configuration, ServerError>,
     taken: impl Fn(Result<(), ServerError>),
 ) -> std::io::Result<()> {
-    use tokio::signal::unix::{SignalKind, signal};
     let control = server.control();
-    let (mut terminate, mut interrupt, mut hang_up) =
-        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?, signal(SignalKind::hangup())?);
+    let Signals { mut terminate, mut interrupt, mut hang_up } = signals;
     let mut serving = tokio::spawn(server.serve());
     loop {
         tokio::select! {

@@ -90,6 +90,7 @@ async fn serve(asked: Serve, common: &Common, out: &mut impl Write) -> Result<()
     let actor = twicesafe_ledger::Actor::new(&format!("server@{}", place::hostname()))?;
     let ledger = twicesafe_ledger::Open::at(&address).actor(actor).remembering().open().await?;
     let server = Server::start(ledger, configuration).await?;
+    let signals = twicesafe_server::Signals::catch()?;
     for (address, what) in server.addresses() {
         writeln!(out, "listening on {address} ({what})")?;
     }
@@ -114,7 +115,7 @@ async fn serve(asked: Serve, common: &Common, out: &mut impl Write) -> Result<()
         Some(path) => reread(path),
         None => Err(ServerError::Reload("the server was started without a configuration file".to_owned())),
     };
-    twicesafe_server::run(server, reread, |result| match result {
+    twicesafe_server::run(server, signals, reread, |result| match result {
         Ok(()) => tracing::info!("the configuration was read anew"),
         Err(error) => {
             let code = error.code().map_or("", Code::as_str);
