@@ -76,7 +76,7 @@ impl Readers {
     pub(crate) fn data_version(&self) -> Result<i64, StoreError> {
         // Always the same connection: the number means nothing on another.
         let connection = self.lend(self.connections[0].lock().unwrap_or_else(PoisonError::into_inner))?;
-        ran(prepared(&connection, "PRAGMA data_version")?.query_row([], |row| row.get(0)))
+        data_version(&connection)
     }
 
     pub(crate) fn versions(&self, ids: &[IntentId]) -> Result<Vec<(IntentId, i64)>, StoreError> {
@@ -271,6 +271,11 @@ impl Readers {
         let since: Option<i64> = ran(statement.query_row([], |row| row.get(0)))?;
         Ok(since.map(Timestamp::from_millis))
     }
+}
+
+/// Changes whenever another connection, of any process, has written: not by what this one does.
+pub(super) fn data_version(connection: &Connection) -> Result<i64, StoreError> {
+    ran(prepared(connection, "PRAGMA data_version")?.query_row([], |row| row.get(0)))
 }
 
 /// The greatest text before all that start with the prefix.

@@ -279,11 +279,11 @@ mod tests {
         connection: rusqlite::Connection,
     }
 
-    /// A database with a log, and somebody who writes to it.
+    /// A database with a log, in a folder of its own, and somebody who writes to it.
     fn ledger(name: &str) -> Ledger {
-        let folder = std::env::temp_dir().join(format!("twicesafe-recent-{}", std::process::id()));
+        let folder = std::env::temp_dir().join(format!("twicesafe-recent-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder");
-        let path = folder.join(name);
+        let path = folder.join("database");
         let connection = rusqlite::Connection::open(&path).expect("a database");
         let tables = "PRAGMA journal_mode = WAL; CREATE TABLE IF NOT EXISTS t (x); INSERT INTO t VALUES (1)";
         connection.execute_batch(tables).expect("it can be written");
@@ -298,7 +298,7 @@ mod tests {
 
     impl Drop for Ledger {
         fn drop(&mut self) {
-            let _ = std::fs::remove_file(&self.path);
+            let _ = std::fs::remove_dir_all(self.path.parent().expect("it is in a folder"));
         }
     }
 
@@ -391,7 +391,6 @@ mod tests {
         tell(&store, order("c", claim)).await.expect("replayed");
         assert_eq!(known(), [false, false, true], "what was read since");
         drop((store, other));
-        std::fs::remove_file(path).expect("it was there");
     }
 
     #[test]

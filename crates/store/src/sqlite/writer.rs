@@ -148,25 +148,21 @@ impl Writer {
     }
 
     fn run_aside(&self, what: Aside) -> Result<(), StoreError> {
-        let before = self.others_wrote()?;
+        let others_wrote = || read::data_version(&self.connection);
+        let before = others_wrote()?;
         begin(&self.connection)?;
         let mut writing = self.shared.recent.begin();
         match what(&self.connection).and_then(|()| ran(self.connection.execute_batch("COMMIT"))) {
             Ok(()) => {
                 // None of these errands changes what an intent is believed to be, but another process may have.
                 let after = self.shared.recent.header();
-                if self.others_wrote().is_ok_and(|now| now == before) {
+                if others_wrote().is_ok_and(|now| now == before) {
                     writing.is_harmless(after);
                 }
                 Ok(())
             }
             Err(error) => self.back_out(Tally::default(), error),
         }
-    }
-
-    /// Changes when somebody else has written: not by what this connection does.
-    fn others_wrote(&self) -> Result<i64, StoreError> {
-        ran(prepared(&self.connection, "PRAGMA data_version")?.query_row([], |row| row.get(0)))
     }
 }
 

@@ -156,7 +156,12 @@ impl<W: Which> OnStore<W> {
             let stored = self.runtime.block_on(self.world.other.find_id(*blocker)).unwrap().unwrap();
             let record = &stored.record;
             assert_ne!(Some(stored.id), told.as_ref().map(|told| told.id), "nobody waits for himself");
-            let intent = (0..3).find(|intent| record.name.as_ref() == Some(&name(*intent))).unwrap();
+            let is_it = |intent: &usize| match &record.name {
+                Some(known) => *known == name(*intent),
+                // Forgotten, and still in the way until nothing of it can arrive.
+                None => self.believed.get(intent).is_some_and(|believed| believed.id == stored.id),
+            };
+            let intent = (0..3).find(is_it).unwrap();
             *blocker = IntentId::new(intent as i64);
         }
         verdict

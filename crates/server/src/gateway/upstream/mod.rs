@@ -47,6 +47,15 @@ pub(crate) enum Care {
     Great,
 }
 
+impl Care {
+    fn idle_max(self) -> Duration {
+        match self {
+            Self::Little => IDLE_MAX,
+            Self::Great => IDLE_MAX_CAREFUL,
+        }
+    }
+}
+
 impl Upstream {
     /// Makes a request and sends it, within a time. What is still looking for a connection when it is over has sent nothing
     /// (S16); after that nobody knows (S17).
@@ -81,12 +90,8 @@ impl Upstream {
         may_send: impl Fn() -> Result<(), String>,
     ) -> Result<(Response<Incoming>, Lent), Failure> {
         let mut request = request;
-        let idle_max = match care {
-            Care::Little => IDLE_MAX,
-            Care::Great => IDLE_MAX_CAREFUL,
-        };
         for _ in 0..REPLACED_MAX {
-            let connection = match self.pool().take(idle_max, care).await {
+            let connection = match self.pool().take(care).await {
                 Some(connection) => connection,
                 None => tokio::time::timeout(CONNECT_TIME_MAX, Box::pin(self.connect()))
                     .await

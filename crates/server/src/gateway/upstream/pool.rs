@@ -146,10 +146,11 @@ impl Pool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A connection that was used at most that long ago.
+    /// A connection that was used a moment ago; how long that is depends on how much it would matter if it were closed.
     /// Where nobody would know whether a request arrived, only one of this thread: of another it could be written later than
     /// it was allowed to be (S9).
-    pub(super) async fn take(&self, idle_max: Duration, care: Care) -> Option<Connection> {
+    pub(super) async fn take(&self, care: Care) -> Option<Connection> {
+        let idle_max = care.idle_max();
         loop {
             let mut connection = {
                 let mut kept = self.kept();
