@@ -53,7 +53,7 @@ const HELP: &str = "usage: twicesafe-bench [--folder DIR] [--seconds S] [--round
   --redis     a Redis with appendonly yes and appendfsync always, for the server and inbox parts
   --server    the twicesafe binary, for the server, waiting, gateway, soak, pair and inbox parts (target/release/twicesafe)
   --litellm   LiteLLM's proxy, for the pins part
-  --only      of the server and gateway parts, only what has these words in its name
+  --only      of the sqlite, server and gateway parts, only what has these words in its name
 without parts: sqlite replay growth, and postgres if a URL is given";
 
 fn plan() -> Result<Plan, String> {
@@ -156,6 +156,10 @@ async fn sqlite(
 ) -> Result<(), Box<dyn std::error::Error>> {
     report.heading("SQLite against a raw log (append + fdatasync + hash map), 20 % repeated keys");
     for (callers, wanted) in [(1, Some(0.5)), (16, None), (64, Some(0.3)), (256, None)] {
+        let name = format!("{callers} callers");
+        if !plan.wants(&name) {
+            continue;
+        }
         let mut raw = Vec::new();
         let mut ours = Vec::new();
         for round in 0..plan.rounds {
@@ -165,10 +169,13 @@ async fn sqlite(
                 subject::Guarded::sqlite(&plan.folder.join(format!("s-{callers}-{round}.db")), 512).await?;
             ours.push(harness::run(&load(callers, 20), &store).await?);
         }
-        report.compare(&format!("{callers} callers"), "raw log", &raw, "SQLite", &ours, wanted);
+        report.compare(&name, "raw log", &raw, "SQLite", &ours, wanted);
         if callers == 256 {
             report.tail("SQLite, 256 callers", &ours, 4.0);
         }
+    }
+    if !plan.wants("one commit per op") {
+        return Ok(());
     }
     let mut single = Vec::new();
     let mut grouped = Vec::new();
