@@ -78,9 +78,8 @@ async fn grow(path: &Path, intents: u64, report: &Report) -> Result<(), Box<dyn 
         file.execute(&sql, [])?;
         file.execute_batch("COMMIT; DROP TABLE temp.sample")?;
     }
-    file.execute("UPDATE ledger SET last_intent = ?1", [i64::try_from(intents)?])?;
     file.execute(
-        "UPDATE tally SET n = ?1 WHERE hour = 0 AND name = 'standing: done'",
+        "UPDATE tally SET n = ?1 WHERE hour = 1000000000 AND name IN ('standing: done', 'last intent')",
         [i64::try_from(intents)?],
     )?;
     drop(file);

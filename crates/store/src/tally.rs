@@ -9,7 +9,10 @@ use twicesafe_core::{Actor, Record, Timestamp, Verdict};
 
 const HOUR_MILLIS: i64 = 3_600_000;
 
-/// Changes of counts that were not written yet. Hour 0 holds how many intents stand where now.
+/// In place of an hour: how many intents stand where now.
+pub(crate) const NO_HOUR: i64 = 0;
+
+/// Changes of counts that were not written yet.
 #[derive(Default, Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Tally(BTreeMap<(i64, Cow<'static, str>), i64>);
 
@@ -68,7 +71,7 @@ impl Tally {
     }
 
     pub(crate) fn standing(&mut self, record: &Record, n: i64) {
-        self.add(0, if record.tombstone { TOMBSTONE } else { standing_name(record.status) }, n);
+        self.add(NO_HOUR, if record.tombstone { TOMBSTONE } else { standing_name(record.status) }, n);
     }
 
     pub(crate) fn recovery(&mut self, at: Timestamp, took: Duration) {

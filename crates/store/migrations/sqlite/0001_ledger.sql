@@ -1,12 +1,10 @@
 -- Times are milliseconds since the Unix epoch, in ledger time. Hashes and ids are blobs. Everything else is text that a
 -- person can read. See docs/reading-the-ledger.md.
 
--- One row: what the ledger as a whole knows.
+-- One row: what the ledger as a whole knows, and seldom changes.
 CREATE TABLE ledger (
     one             INTEGER PRIMARY KEY CHECK (one = 1),
     hash_key        BLOB NOT NULL,              -- keys the hashes of names, so that a forgotten key cannot be guessed
-    last_at         INTEGER NOT NULL,           -- ledger time never runs backwards
-    last_intent     INTEGER NOT NULL,           -- numbers are never reused
     recovering_since INTEGER                    -- set while a lost tail is being made up for
 );
 
@@ -127,7 +125,10 @@ CREATE TABLE journal (
     PRIMARY KEY (intent, number)
 ) WITHOUT ROWID;
 
--- Counts of events by hour; hour 0 holds how many intents stand where now.
+-- Counts of events by hour. The last hour, 1000000000, never comes: it holds what is so now. That is how many intents stand where
+-- ('standing: ...'), the time of the last write ('last at', ledger time never runs backwards) and the highest number an intent
+-- was ever given ('last intent', numbers are never reused). Every commit changes these, so they are together, beside the counts
+-- of the present hour: one page.
 CREATE TABLE tally (
     hour            INTEGER NOT NULL,
     name            TEXT NOT NULL,

@@ -14,7 +14,7 @@ mod writer;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
@@ -48,6 +48,7 @@ pub(crate) struct Shared {
     /// Counts of what needed no write; go along with the next one.
     pub(crate) tally: std::sync::Mutex<Tally>,
     recent: Recent,
+    odds: Odds,
     /// Errands that wait for the writer.
     queued: AtomicUsize,
 }
@@ -55,6 +56,38 @@ pub(crate) struct Shared {
 impl Shared {
     fn count(&self, at: Timestamp, verdict: &twicesafe_core::Verdict) {
         self.tally.lock().unwrap_or_else(std::sync::PoisonError::into_inner).verdict(at, verdict);
+    }
+}
+
+/// How many of the last claims were of names the ledger knew.
+///
+/// Looking first saves a repetition the wait for the writer. For a new name it is wasted, and it is not cheap where much is
+/// written, because every commit makes SQLite read its pages anew. The writer needs no look: it finds out by writing.
+struct Odds(AtomicU32);
+
+impl Odds {
+    const ALL: u32 = 1 << 16;
+    /// One claim in so many has to be a repetition.
+    const WORTH_IT: u32 = Self::ALL / 4;
+    /// So many claims back, about.
+    const MEMORY: u32 = 64;
+
+    fn are_worth_a_look(&self) -> bool {
+        self.0.load(Ordering::Relaxed) >= Self::WORTH_IT
+    }
+
+    /// Two that count at the same moment may lose one count, which does not matter.
+    fn count(&self, was_known: bool) {
+        let odds = self.0.load(Ordering::Relaxed);
+        let changed =
+            if was_known { odds + (Self::ALL - odds) / Self::MEMORY } else { odds - odds / Self::MEMORY };
+        self.0.store(changed, Ordering::Relaxed);
+    }
+}
+
+impl Default for Odds {
+    fn default() -> Self {
+        Self(AtomicU32::new(Self::ALL))
     }
 }
 
@@ -92,14 +125,15 @@ impl Sqlite {
             batch_max: options.batch_max.max(1),
             tally: Default::default(),
             recent: if options.remember { Recent::of(path) } else { Recent::default() },
+            odds: Odds::default(),
             queued: AtomicUsize::new(0),
         });
         let readers = Readers::new(shared.clone());
         let (queue, errands) = channel();
-        let writer = writer::Writer::new(connection, shared.clone());
+        let of_writer = shared.clone();
         let writer = std::thread::Builder::new()
             .name("twicesafe-writer".into())
-            .spawn(move || writer.run(&errands))
+            .spawn(move || writer::Writer::new(&connection, &of_writer, errands).run())
             .map_err(|error| StoreError::Away(error.to_string()))?;
         Ok(Self { shared, queue: Some(queue), writer: Some(writer), readers })
     }
@@ -139,6 +173,7 @@ impl Sqlite {
             let moment = reading.moment(Some(&stored.record.policy), None, self.shared.dice.roll());
             let planned = plan(Some(&stored), stored.id, None, &order, &moment);
             if planned.change.is_none() {
+                self.shared.odds.count(true);
                 self.shared.count(moment.now, &planned.applied.verdict);
                 return Ok(Submitted::Answered(planned.applied));
             }
@@ -155,6 +190,9 @@ impl Sqlite {
         let header = self.shared.recent.header();
         if let Some(found) = header.as_ref().and_then(|header| self.shared.recent.get(header, &hash)) {
             return Ok(Some(found));
+        }
+        if !self.shared.odds.are_worth_a_look() {
+            return Ok(None);
         }
         let found = self.readers.by_hash(&hash)?.map(Arc::new);
         if let (Some(header), Some(found)) = (&header, &found) {
@@ -276,4 +314,48 @@ impl Submitted {
 
 fn gone() -> StoreError {
     StoreError::Away("the writer has stopped".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use twicesafe_core::{Answer, Outcome, Report, Settle, Verdict};
+
+    use super::recent::tests::{claim, order};
+    use super::*;
+
+    #[tokio::test]
+    async fn new_names_are_not_looked_for_once_all_are_new_and_repetitions_are_answered_all_the_same() {
+        let folder = std::env::temp_dir().join(format!("twicesafe-odds-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let store = Sqlite::open(&folder.join("ledger"), &Options::default()).expect("it opens");
+        let tell = async |order: Order| store.submit(order, true)?.answer().await;
+        assert!(store.shared.odds.are_worth_a_look(), "nothing is known yet");
+        let claimed = tell(order("known", claim)).await.expect("claimed");
+        let Verdict::Proceed(permit) = claimed.verdict else { panic!("{:?}", claimed.verdict) };
+        let report = Report::Act(Outcome::Answered(Answer::of("first".as_bytes().to_vec())));
+        let settle = Settle { fence: permit.fence, generation: 1, report };
+        tell(order("known", |_| Action::Settle(settle))).await.expect("settled");
+        for n in 0..200 {
+            tell(order(&format!("new {n}"), claim)).await.expect("claimed");
+        }
+        assert!(!store.shared.odds.are_worth_a_look(), "all were new");
+        let mut by_the_writer = 0;
+        loop {
+            let submitted = store.submit(order("known", claim), true).expect("taken");
+            let by_a_look = matches!(submitted, Submitted::Answered(_));
+            let again = submitted.answer().await.expect("answered");
+            assert!(matches!(again.verdict, Verdict::Replay(_)), "{:?}", again.verdict);
+            assert!(!again.changed);
+            if by_a_look {
+                break;
+            }
+            by_the_writer += 1;
+        }
+        assert!(
+            (8..32).contains(&by_the_writer),
+            "until a quarter of the last ones are repetitions: {by_the_writer}"
+        );
+        drop(store);
+        std::fs::remove_dir_all(&folder).expect("it can go");
+    }
 }

@@ -8,6 +8,7 @@ use rusqlite::{CachedStatement, Connection, ErrorCode, OpenFlags, TransactionBeh
 use twicesafe_core::Timestamp;
 
 use super::BUSY_MAX;
+use super::write::NOW;
 use crate::Options;
 use crate::error::StoreError;
 
@@ -40,7 +41,7 @@ pub(super) fn writable(path: &Path, options: &Options) -> Result<(Connection, Kn
     keep_a_log(&connection)?;
     pragma(&connection, "synchronous", "FULL")?;
     pragma(&connection, "wal_autocheckpoint", 0)?;
-    pragma(&connection, "cache_size", -65_536)?;
+    pragma(&connection, "cache_size", -16_384)?;
     pragma(&connection, "temp_store", "MEMORY")?;
     if let Some(bytes_max) = options.bytes_max {
         pragma(&connection, "max_page_count", i64::try_from(bytes_max).unwrap_or(i64::MAX) / PAGE_BYTES)?;
@@ -131,15 +132,17 @@ fn migrate(connection: &mut Connection, options: &Options) -> Result<Known, Stor
             ran(transaction.execute_batch(migration))?;
         }
         if found == 0 {
-            let row = "INSERT INTO ledger (one, hash_key, last_at, last_intent) VALUES (1, ?1, ?2, 0)";
             let key: [u8; 32] = crate::random();
-            ran(transaction.execute(row, (&key, options.clock.system_millis())))?;
+            ran(transaction.execute("INSERT INTO ledger (one, hash_key) VALUES (1, ?1)", [&key]))?;
+            let rows = "INSERT INTO tally (hour, name, n) VALUES (?1, 'last at', ?2), (?1, 'last intent', 0)";
+            ran(transaction.execute(rows, (NOW, options.clock.system_millis())))?;
             ran(transaction.pragma_update(None, "application_id", APPLICATION_ID))?;
         }
         ran(transaction.pragma_update(None, "user_version", known))?;
         ran(transaction.commit())?;
     }
-    ran(connection.query_row("SELECT hash_key, last_at FROM ledger", [], |row| {
+    let sql = "SELECT hash_key, n FROM ledger, tally WHERE hour = ?1 AND name = 'last at'";
+    ran(connection.query_row(sql, [NOW], |row| {
         Ok(Known { hash_key: row.get(0)?, last_at: Timestamp::from_millis(row.get(1)?) })
     }))
 }

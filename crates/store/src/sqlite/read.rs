@@ -252,9 +252,11 @@ impl Readers {
 
     pub(crate) fn tallies(&self, from_hour: i64, to_hour: i64) -> Result<Vec<(String, i64)>, StoreError> {
         let connection = self.connection()?;
-        let statement =
-            prepared(&connection, "SELECT name, n FROM tally WHERE hour = 0 OR hour BETWEEN ?1 AND ?2")?;
-        all(statement, (from_hour, to_hour), |row| Ok((get(row, 0)?, get(row, 1)?)))
+        let statement = prepared(
+            &connection,
+            "SELECT name, n FROM tally WHERE hour = ?3 AND name >= 'standing' OR hour BETWEEN ?1 AND ?2",
+        )?;
+        all(statement, (from_hour, to_hour, super::write::NOW), |row| Ok((get(row, 0)?, get(row, 1)?)))
     }
 
     pub(crate) fn notes(&self, kind: &str) -> Result<Vec<(String, String)>, StoreError> {

@@ -261,7 +261,7 @@ impl Drop for Writing<'_> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::path::PathBuf;
 
     use twicesafe_core::{
@@ -324,14 +324,14 @@ mod tests {
         assert!(recent.header() != Some(third), "the log begins anew");
     }
 
-    fn order(key: &str, action: impl FnOnce(Name) -> Action) -> Order {
+    pub(in crate::sqlite) fn order(key: &str, action: impl FnOnce(Name) -> Action) -> Order {
         let name = Name::new("default/test/shop/charge", key).expect("a name");
         let command =
             Command { id: CommandId::new([1; 16]), actor: Actor::sweep(), action: action(name.clone()) };
         Order::named(name, command)
     }
 
-    fn claim(name: Name) -> Action {
+    pub(in crate::sqlite) fn claim(name: Name) -> Action {
         Action::Claim(Box::new(Claim {
             name,
             fingerprint: Fingerprint::of(&Recipe::raw(), b"input"),
@@ -345,7 +345,7 @@ mod tests {
         }))
     }
 
-    fn reset(_: Name) -> Action {
+    pub(in crate::sqlite) fn reset(_: Name) -> Action {
         Action::Reset(Reset { generation: 1, reason: "again".into() })
     }
 

@@ -21,8 +21,8 @@ impl Sqlite {
         let connection = readable(&self.shared.path)?;
         // Until the connection goes, it sees what was there at its first look.
         ran(connection.execute_batch("BEGIN"))?;
-        let statement = prepared(&connection, "SELECT last_intent, recovering_since, hash_key FROM ledger")?;
-        let facts = one(statement, [], |row| {
+        let sql = "SELECT n, recovering_since, hash_key FROM ledger, tally WHERE hour = ?1 AND name = 'last intent'";
+        let facts = one(prepared(&connection, sql)?, [write::NOW], |row| {
             Ok(Facts {
                 at: self.now(),
                 last_intent: get(row, 0)?,
@@ -109,8 +109,8 @@ impl Snapshot {
     }
 
     pub(crate) fn counts(&self) -> Result<Vec<Count>, StoreError> {
-        let sql = "SELECT hour, name, n FROM tally WHERE hour <> 0 AND n <> 0 ORDER BY hour, name";
-        all(prepared(&self.connection, sql)?, [], |row| {
+        let sql = "SELECT hour, name, n FROM tally WHERE hour <> ?1 AND n <> 0 ORDER BY hour, name";
+        all(prepared(&self.connection, sql)?, [write::NOW], |row| {
             let name = text(row, 1)?.and_then(tally::known_name);
             Ok(Count { hour: get(row, 0)?, name: needed(name, "a count nobody knows")?, n: get(row, 2)? })
         })
@@ -152,12 +152,13 @@ fn begin(connection: &Connection, facts: &Facts) -> Result<(), StoreError> {
     if filled {
         return Err(StoreError::NotEmpty);
     }
-    let sql =
-        "UPDATE ledger SET hash_key = ?1, last_at = max(last_at, ?2), last_intent = max(last_intent, ?3),
-               recovering_since = ?4";
     let since = facts.recovering_since.map(Timestamp::as_millis);
-    let values = params![facts.hash_key, facts.at.as_millis(), facts.last_intent, since];
-    ran(prepared(connection, sql)?.execute(values)).map(drop)
+    let mut statement = prepared(connection, "UPDATE ledger SET hash_key = ?1, recovering_since = ?2")?;
+    ran(statement.execute(params![facts.hash_key, since]))?;
+    let sql = "UPDATE tally SET n = max(n, ?3) WHERE hour = ?1 AND name = ?2";
+    let mut statement = prepared(connection, sql)?;
+    ran(statement.execute((write::NOW, "last at", facts.at.as_millis())))?;
+    ran(statement.execute((write::NOW, "last intent", facts.last_intent))).map(drop)
 }
 
 /// Writes what comes until it is said that everything has come.
@@ -166,13 +167,14 @@ fn fill(
     shared: &Shared,
     mut parcels: mpsc::Receiver<Option<Parcel>>,
 ) -> Result<(), StoreError> {
+    let mut statements = write::Statements::new(connection);
     loop {
         match parcels.blocking_recv() {
             Some(Some(Parcel::Intents(intents))) => {
                 let mut tally = Tally::default();
                 for intent in intents {
                     tally.standing(&intent.stored.record, 1);
-                    put_intent(connection, shared, intent)?;
+                    put_intent(connection, &mut statements, shared, intent)?;
                 }
                 write::tally(connection, &tally)?;
             }
@@ -194,12 +196,17 @@ fn fill(
     }
 }
 
-fn put_intent(connection: &Connection, shared: &Shared, intent: Exported) -> Result<(), StoreError> {
+fn put_intent(
+    connection: &Connection,
+    statements: &mut write::Statements<'_>,
+    shared: &Shared,
+    intent: Exported,
+) -> Result<(), StoreError> {
     let Exported { stored, hash, keep_until, journal, earlier, request } = intent;
     let (id, hash) = (stored.id.number(), hash.ok_or_else(unhashed)?);
     let usual = stored.record.keep_until();
     let change = Change { before: None, after: Some(stored.into()), journal, lane: None, request };
-    if write::change(connection, &shared.policies, Some(&hash), &change)? != write::Written::Yes {
+    if write::change(statements, &shared.policies, Some(&hash), &change)? != write::Written::Yes {
         return Err(StoreError::Damaged("two intents have the same hash".into()));
     }
     if keep_until != usual {

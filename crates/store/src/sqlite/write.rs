@@ -1,6 +1,6 @@
 //! Writing: one change at a time, inside the writer's transaction.
 
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, Statement, params};
 use twicesafe_core::{Lane, Timestamp};
 
 use super::open::{prepared, ran};
@@ -10,6 +10,30 @@ use crate::error::StoreError;
 use crate::plan::{Agenda, Change, JournalRow, Queued, Stored};
 use crate::tally::Tally;
 
+/// What writes changes, prepared once: finding a statement by its text takes as long as running it.
+pub(super) struct Statements<'c> {
+    connection: &'c Connection,
+    /// One for each place in this file that asks for one.
+    prepared: Vec<(&'static str, Statement<'c>)>,
+}
+
+impl<'c> Statements<'c> {
+    pub(super) fn new(connection: &'c Connection) -> Self {
+        Self { connection, prepared: Vec::new() }
+    }
+
+    fn get(&mut self, sql: &'static str) -> Result<&mut Statement<'c>, StoreError> {
+        let place = match self.prepared.iter().position(|(text, _)| std::ptr::eq(*text, sql)) {
+            Some(place) => place,
+            None => {
+                self.prepared.push((sql, ran(self.connection.prepare(sql))?));
+                self.prepared.len() - 1
+            }
+        };
+        Ok(&mut self.prepared[place].1)
+    }
+}
+
 /// Whether a change was written, or the belief behind it turned out to be wrong.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) enum Written {
@@ -18,17 +42,17 @@ pub(super) enum Written {
 }
 
 pub(super) fn change(
-    connection: &Connection,
+    statements: &mut Statements<'_>,
     policies: &Policies,
     hash: Option<&NameHash>,
     change: &Change,
 ) -> Result<Written, StoreError> {
     let id = change.id().number();
     let changed = match (&change.before, &change.after) {
-        (None, Some(after)) => insert(connection, policies, hash.expect("a first claim has a name"), after)?,
-        (Some(before), Some(after)) => update(connection, before, after)?,
+        (None, Some(after)) => insert(statements, policies, hash.expect("a first claim has a name"), after)?,
+        (Some(before), Some(after)) => update(statements, before, after)?,
         (Some(before), None) => {
-            let mut statement = prepared(connection, "DELETE FROM intent WHERE id = ?1 AND version = ?2")?;
+            let statement = statements.get("DELETE FROM intent WHERE id = ?1 AND version = ?2")?;
             ran(statement.execute((id, before.version)))?
         }
         (None, None) => 1,
@@ -36,42 +60,40 @@ pub(super) fn change(
     if changed == 0 {
         return Ok(Written::BeliefWasWrong);
     }
-    answers(connection, id, change)?;
-    agenda(connection, id, change)?;
-    queue(connection, id, change)?;
+    answers(statements, id, change)?;
+    agenda(statements, id, change)?;
+    queue(statements, id, change)?;
     if let (Some(lane_after), Some(place)) =
         (&change.lane, change.after.as_ref().and_then(|after| after.record.place.as_ref()))
     {
-        lane(connection, place.lane.as_str(), lane_after)?;
+        lane(statements, place.lane.as_str(), lane_after)?;
     }
     if change.drops_request() {
-        ran(prepared(connection, "DELETE FROM request WHERE intent = ?1")?.execute([id]))?;
+        ran(statements.get("DELETE FROM request WHERE intent = ?1")?.execute([id]))?;
     }
     if let (Some(body), Some(after)) = (&change.request, &change.after) {
-        let mut statement = prepared(
-            connection,
-            "INSERT OR REPLACE INTO request (intent, generation, body) VALUES (?1, ?2, ?3)",
-        )?;
+        let statement = statements
+            .get("INSERT OR REPLACE INTO request (intent, generation, body) VALUES (?1, ?2, ?3)")?;
         ran(statement.execute(params![id, after.record.generation, &body[..]]))?;
+        statement.clear_bindings();
     }
     if change.after.is_none() {
-        let mut statement = prepared(connection, "DELETE FROM journal WHERE intent = ?1")?;
+        let statement = statements.get("DELETE FROM journal WHERE intent = ?1")?;
         ran(statement.execute([id]))?;
     }
     for row in &change.journal {
-        journal(connection, id, row)?;
+        journal(statements, id, row)?;
     }
     Ok(Written::Yes)
 }
 
 fn insert(
-    connection: &Connection,
+    statements: &mut Statements<'_>,
     policies: &Policies,
     hash: &NameHash,
     stored: &Stored,
 ) -> Result<usize, StoreError> {
-    let mut statement = prepared(
-        connection,
+    let statement = statements.get(
         "INSERT INTO intent (id, hash, version, scope, key, status, doubt, generation, fence, tries, recipe, fingerprint,
              policy, permit, claim_id, holder, granted_at, lease_until, send_by, due_at, work, step, lane, lane_version,
              requested_by, created_at, settled_at, tombstone, detail, salt, journal_rows, journal_head, keep_until,
@@ -123,9 +145,8 @@ fn insert(
     ]))
 }
 
-fn update(connection: &Connection, before: &Stored, after: &Stored) -> Result<usize, StoreError> {
-    let mut statement = prepared(
-        connection,
+fn update(statements: &mut Statements<'_>, before: &Stored, after: &Stored) -> Result<usize, StoreError> {
+    let statement = statements.get(
         "UPDATE intent SET version = ?3, status = ?4, doubt = ?5, generation = ?6, fence = ?7, tries = ?8, recipe = ?9,
              fingerprint = ?10, permit = ?11, claim_id = ?12, holder = ?13, granted_at = ?14, lease_until = ?15,
              send_by = ?16, due_at = ?17, external_id = ?18, source = ?19, requested_by = ?20, settled_at = ?21,
@@ -166,8 +187,8 @@ fn update(connection: &Connection, before: &Stored, after: &Stored) -> Result<us
     ]))?;
     // Apart, because these are in indexes, which SQLite would write again even if nothing changed.
     if changed == 1 && (before.record.name != record.name || before.record.tombstone != record.tombstone) {
-        let mut statement =
-            prepared(connection, "UPDATE intent SET scope = ?2, key = ?3, keep_until = ?4 WHERE id = ?1")?;
+        let statement =
+            statements.get("UPDATE intent SET scope = ?2, key = ?3, keep_until = ?4 WHERE id = ?1")?;
         ran(statement.execute(params![
             after.id.number(),
             record.name.as_ref().map(|name| name.scope.as_str()),
@@ -178,10 +199,9 @@ fn update(connection: &Connection, before: &Stored, after: &Stored) -> Result<us
     Ok(changed)
 }
 
-fn answers(connection: &Connection, id: i64, change: &Change) -> Result<(), StoreError> {
+fn answers(statements: &mut Statements<'_>, id: i64, change: &Change) -> Result<(), StoreError> {
     if let Some(before) = change.archived() {
-        let mut statement = prepared(
-            connection,
+        let statement = statements.get(
             "INSERT OR REPLACE INTO earlier_answer (intent, generation, status, external_id, head, body, not_kept)
              SELECT intent, ?2, ?3, ?4, head, body, ?5 FROM answer WHERE intent = ?1",
         )?;
@@ -198,76 +218,70 @@ fn answers(connection: &Connection, id: i64, change: &Change) -> Result<(), Stor
     if change.answer_changes() {
         match change.after.as_ref().and_then(|after| after.record.answer.as_ref()) {
             Some(answer) => {
-                let mut statement = prepared(
-                    connection,
-                    "INSERT OR REPLACE INTO answer (intent, head, body) VALUES (?1, ?2, ?3)",
-                )?;
+                let statement = statements
+                    .get("INSERT OR REPLACE INTO answer (intent, head, body) VALUES (?1, ?2, ?3)")?;
                 ran(statement.execute(params![id, &*answer.head, answer.bytes().map(|body| &body[..])]))?;
+                statement.clear_bindings();
             }
             None => {
-                ran(prepared(connection, "DELETE FROM answer WHERE intent = ?1")?.execute([id]))?;
+                ran(statements.get("DELETE FROM answer WHERE intent = ?1")?.execute([id]))?;
             }
         }
     }
     let was_buried = change.before.as_ref().is_some_and(|before| before.record.tombstone);
     if !was_buried && change.after.as_ref().is_some_and(|after| after.record.tombstone) {
-        ran(prepared(connection, "DELETE FROM earlier_answer WHERE intent = ?1")?.execute([id]))?;
+        ran(statements.get("DELETE FROM earlier_answer WHERE intent = ?1")?.execute([id]))?;
     }
     Ok(())
 }
 
-fn agenda(connection: &Connection, id: i64, change: &Change) -> Result<(), StoreError> {
+fn agenda(statements: &mut Statements<'_>, id: i64, change: &Change) -> Result<(), StoreError> {
     let before = change.before.as_ref().and_then(|stored| Agenda::of(stored));
     let after = change.after.as_ref().and_then(|stored| Agenda::of(stored));
     if before == after {
         return Ok(());
     }
     if let Some(line) = before {
-        let mut statement =
-            prepared(connection, "DELETE FROM agenda WHERE status = ?1 AND wake_at = ?2 AND intent = ?3")?;
+        let statement =
+            statements.get("DELETE FROM agenda WHERE status = ?1 AND wake_at = ?2 AND intent = ?3")?;
         ran(statement.execute((line.status.as_str(), line.wake_at.as_millis(), id)))?;
     }
     if let Some(line) = after {
-        let mut statement = prepared(
-            connection,
-            "INSERT INTO agenda (status, wake_at, intent, due_at) VALUES (?1, ?2, ?3, ?4)",
-        )?;
+        let statement =
+            statements.get("INSERT INTO agenda (status, wake_at, intent, due_at) VALUES (?1, ?2, ?3, ?4)")?;
         let due_at = line.due_at.map(Timestamp::as_millis);
         ran(statement.execute((line.status.as_str(), line.wake_at.as_millis(), id, due_at)))?;
     }
     Ok(())
 }
 
-fn queue(connection: &Connection, id: i64, change: &Change) -> Result<(), StoreError> {
+fn queue(statements: &mut Statements<'_>, id: i64, change: &Change) -> Result<(), StoreError> {
     let before = change.before.as_ref().and_then(|stored| Queued::of(stored));
     let after = change.after.as_ref().and_then(|stored| Queued::of(stored));
     if before == after {
         return Ok(());
     }
     if let Some(place) = before {
-        let mut statement =
-            prepared(connection, "DELETE FROM lane_waiting WHERE lane = ?1 AND rank = ?2 AND intent = ?3")?;
+        let statement =
+            statements.get("DELETE FROM lane_waiting WHERE lane = ?1 AND rank = ?2 AND intent = ?3")?;
         ran(statement.execute((place.lane, place.rank, id)))?;
     }
     if let Some(place) = after {
-        let mut statement = prepared(
-            connection,
-            "INSERT INTO lane_waiting (lane, rank, intent, until) VALUES (?1, ?2, ?3, ?4)",
-        )?;
+        let statement =
+            statements.get("INSERT INTO lane_waiting (lane, rank, intent, until) VALUES (?1, ?2, ?3, ?4)")?;
         ran(statement.execute((place.lane, place.rank, id, place.until.as_millis())))?;
     }
     Ok(())
 }
 
-fn lane(connection: &Connection, name: &str, lane: &Lane) -> Result<(), StoreError> {
-    let mut statement =
-        prepared(connection, "INSERT OR REPLACE INTO lane (name, holder, applied) VALUES (?1, ?2, ?3)")?;
+fn lane(statements: &mut Statements<'_>, name: &str, lane: &Lane) -> Result<(), StoreError> {
+    let statement =
+        statements.get("INSERT OR REPLACE INTO lane (name, holder, applied) VALUES (?1, ?2, ?3)")?;
     ran(statement.execute((name, lane.holder.map(|holder| holder.number()), lane.applied))).map(drop)
 }
 
-fn journal(connection: &Connection, id: i64, row: &JournalRow) -> Result<(), StoreError> {
-    let mut statement = prepared(
-        connection,
+fn journal(statements: &mut Statements<'_>, id: i64, row: &JournalRow) -> Result<(), StoreError> {
+    let statement = statements.get(
         "INSERT INTO journal (intent, number, at, actor, event, status, doubt, generation, fence, reason, digest, hash)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
     )?;
@@ -289,10 +303,23 @@ fn journal(connection: &Connection, id: i64, row: &JournalRow) -> Result<(), Sto
     .map(drop)
 }
 
+/// The hour that never comes: what is kept there is so now.
+pub(super) const NOW: i64 = 1_000_000_000;
+
+/// Keeps when something was last written, and the highest number given to an intent.
+pub(super) fn last(connection: &Connection, at: Timestamp, intent: i64) -> Result<(), StoreError> {
+    let mut statement = prepared(connection, "UPDATE tally SET n = ?3 WHERE hour = ?1 AND name = ?2")?;
+    ran(statement.execute((NOW, "last at", at.as_millis())))?;
+    ran(statement.execute((NOW, "last intent", intent))).map(drop)
+}
+
 pub(super) fn tally(connection: &Connection, tally: &Tally) -> Result<(), StoreError> {
     let mut statement = prepared(
         connection,
         "INSERT INTO tally (hour, name, n) VALUES (?1, ?2, ?3) ON CONFLICT (hour, name) DO UPDATE SET n = n + ?3",
     )?;
-    tally.rows().try_for_each(|row| ran(statement.execute(row)).map(drop))
+    tally.rows().try_for_each(|(hour, name, n)| {
+        let hour = if hour == crate::tally::NO_HOUR { NOW } else { hour };
+        ran(statement.execute((hour, name, n))).map(drop)
+    })
 }

@@ -11,7 +11,7 @@ use twicesafe_core::{Action, IntentId, Timestamp};
 use super::checkpoint::Checkpointer;
 use super::open::{prepared, ran};
 use super::recent::Writing;
-use super::write::{self, Written};
+use super::write::{self, Statements, Written};
 use super::{Aside, Errand, Shared, read};
 use crate::NameHash;
 use crate::clock::Reading;
@@ -19,80 +19,120 @@ use crate::error::StoreError;
 use crate::plan::{Applied, Order, Planned, Stored, Target, plan};
 use crate::tally::Tally;
 
-pub(super) struct Writer {
-    connection: Connection,
-    shared: Arc<Shared>,
+pub(super) struct Writer<'c> {
+    connection: &'c Connection,
+    statements: Statements<'c>,
+    shared: &'c Shared,
+    errands: Receiver<Errand>,
     checkpointer: Checkpointer,
     relaxed: bool,
 }
 
 type Reply = oneshot::Sender<Result<Applied, StoreError>>;
 
-impl Writer {
-    pub(super) fn new(connection: Connection, shared: Arc<Shared>) -> Self {
-        let checkpointer = Checkpointer::new(&shared.path);
-        Self { connection, shared, checkpointer, relaxed: false }
+/// Commands that are written together, and who waits for them.
+#[derive(Default)]
+struct Batch {
+    orders: Vec<Order>,
+    replies: Vec<Reply>,
+    /// Taken from the queue while it was written, but not one of them.
+    next: Option<Errand>,
+}
+
+impl Batch {
+    fn push(&mut self, order: Order, reply: Reply) {
+        self.orders.push(order);
+        self.replies.push(reply);
     }
 
-    pub(super) fn run(mut self, errands: &Receiver<Errand>) {
-        let mut orders: Vec<Order> = Vec::with_capacity(self.shared.batch_max);
-        let mut replies: Vec<Reply> = Vec::with_capacity(self.shared.batch_max);
-        while let Ok(first) = errands.recv() {
-            let mut aside = None;
-            let mut next = Some(first);
-            while let Some(errand) = next {
-                self.shared.queued.fetch_sub(1, Ordering::Relaxed);
-                match errand {
-                    Errand::Apply(order, reply) => {
-                        orders.push(order);
-                        replies.push(reply);
-                    }
-                    Errand::Run(what, reply) => {
-                        aside = Some((what, reply));
-                        break;
-                    }
+    /// Adds what waits by now, as far as it can be written in the same transaction. Says whether there was anything.
+    fn take_along(&mut self, errands: &Receiver<Errand>, shared: &Shared, relaxed: bool) -> bool {
+        let before = self.orders.len();
+        while self.next.is_none() && self.orders.len() < shared.batch_max {
+            let Ok(errand) = errands.try_recv() else { break };
+            shared.queued.fetch_sub(1, Ordering::Relaxed);
+            match errand {
+                Errand::Apply(order, reply) if !relaxed || order.command.action.may_be_relaxed() => {
+                    self.push(order, reply);
                 }
-                next = if orders.len() < self.shared.batch_max { errands.try_recv().ok() } else { None };
+                other => self.next = Some(other),
             }
-            if !orders.is_empty() {
-                self.apply(&orders, replies.drain(..));
-                orders.clear();
-            }
-            if let Some((what, reply)) = aside {
-                let _ = reply.send(self.run_aside(what));
-            }
-            self.checkpointer.after_batch(&self.connection);
         }
-        self.checkpointer.stop(&self.connection);
+        self.orders.len() > before
+    }
+}
+
+impl<'c> Writer<'c> {
+    pub(super) fn new(connection: &'c Connection, shared: &'c Shared, errands: Receiver<Errand>) -> Self {
+        let checkpointer = Checkpointer::new(&shared.path);
+        Self {
+            connection,
+            statements: Statements::new(connection),
+            shared,
+            errands,
+            checkpointer,
+            relaxed: false,
+        }
     }
 
-    /// Applies a batch. One that fails as a whole is applied again one command at a time, so that a command that
-    /// cannot be written does not take the others with it.
-    fn apply(&mut self, orders: &[Order], replies: impl Iterator<Item = Reply>) {
-        match self.transaction(orders) {
+    pub(super) fn run(mut self) {
+        let mut batch = Batch::default();
+        while let Some(errand) = batch.next.take().or_else(|| self.wait()) {
+            match errand {
+                Errand::Apply(order, reply) => {
+                    batch.push(order, reply);
+                    self.apply(&mut batch);
+                }
+                Errand::Run(what, reply) => drop(reply.send(self.run_aside(what))),
+            }
+            self.checkpointer.after_batch(self.connection);
+        }
+        self.checkpointer.stop(self.connection);
+    }
+
+    fn wait(&self) -> Option<Errand> {
+        let errand = self.errands.recv().ok();
+        self.shared.queued.fetch_sub(usize::from(errand.is_some()), Ordering::Relaxed);
+        errand
+    }
+
+    /// Applies a batch and whatever comes while it is written. One that fails as a whole is applied again one command at a
+    /// time, so that a command that cannot be written does not take the others with it.
+    fn apply(&mut self, batch: &mut Batch) {
+        let result = self.transaction(batch, true);
+        let replies = batch.replies.drain(..);
+        match result {
             Ok(results) => {
                 results.into_iter().zip(replies).for_each(|(result, reply)| drop(reply.send(result)))
             }
-            Err(error) if orders.len() == 1 => replies.for_each(|reply| drop(reply.send(Err(error.clone())))),
+            Err(error) if batch.orders.len() == 1 => {
+                replies.for_each(|reply| drop(reply.send(Err(error.clone()))));
+            }
             Err(_) => {
-                for (order, reply) in orders.iter().zip(replies) {
-                    let result = self.transaction(std::slice::from_ref(order));
+                for (order, reply) in batch.orders.drain(..).zip(replies) {
+                    let mut alone = Batch { orders: vec![order], ..Batch::default() };
+                    let result = self.transaction(&mut alone, false);
                     let _ = reply.send(result.and_then(|mut results| results.remove(0)));
                 }
             }
         }
+        batch.orders.clear();
     }
 
-    fn transaction(&mut self, orders: &[Order]) -> Result<Vec<Result<Applied, StoreError>>, StoreError> {
-        let relaxed = orders.iter().all(|order| order.command.action.may_be_relaxed());
+    fn transaction(
+        &mut self,
+        batch: &mut Batch,
+        takes_along: bool,
+    ) -> Result<Vec<Result<Applied, StoreError>>, StoreError> {
+        let relaxed = batch.orders.iter().all(|order| order.command.action.may_be_relaxed());
         if relaxed != self.relaxed {
             // Without a sync the claim is visible to every other process, and lost only with the machine (S7).
             ran(self.connection.pragma_update(None, "synchronous", if relaxed { "NORMAL" } else { "FULL" }))?;
             self.relaxed = relaxed;
         }
-        begin(&self.connection)?;
+        begin(self.connection)?;
         let mut writing = self.shared.recent.begin();
-        let result = self.inside(orders, &mut writing);
+        let result = self.inside(batch, takes_along, &mut writing);
         match result {
             Ok((results, tally)) => match ran(self.connection.execute_batch("COMMIT")) {
                 Ok(()) => {
@@ -115,13 +155,14 @@ impl Writer {
     /// given back.
     #[expect(clippy::type_complexity, reason = "the pair is taken apart at once")]
     fn inside(
-        &self,
-        orders: &[Order],
+        &mut self,
+        batch: &mut Batch,
+        takes_along: bool,
         writing: &mut Writing<'_>,
     ) -> Result<(Vec<Result<Applied, StoreError>>, Tally), (Tally, StoreError)> {
         let read_only =
             std::mem::take(&mut *self.shared.tally.lock().unwrap_or_else(PoisonError::into_inner));
-        let written = self.write_all(orders, &read_only, writing);
+        let written = self.write_all(batch, takes_along, &read_only, writing);
         match written {
             Ok(results) => Ok((results, read_only)),
             Err(error) => Err((read_only, error)),
@@ -129,18 +170,25 @@ impl Writer {
     }
 
     fn write_all(
-        &self,
-        orders: &[Order],
+        &mut self,
+        batch: &mut Batch,
+        takes_along: bool,
         read_only: &Tally,
         writing: &mut Writing<'_>,
     ) -> Result<Vec<Result<Applied, StoreError>>, StoreError> {
-        let mut session = Session::start(&self.connection, &self.shared)?;
-        let mut results = Vec::with_capacity(orders.len());
-        for order in orders {
-            match session.apply(order, writing) {
-                Ok(applied) => results.push(Ok(applied)),
-                Err(error @ StoreError::Damaged(_)) if !session.half_written => results.push(Err(error)),
-                Err(error) => return Err(error),
+        let mut session = Session::start(self.connection, &mut self.statements, self.shared)?;
+        let mut results = Vec::with_capacity(batch.orders.len());
+        loop {
+            while let Some(order) = batch.orders.get(results.len()) {
+                match session.apply(order, writing) {
+                    Ok(applied) => results.push(Ok(applied)),
+                    Err(error @ StoreError::Damaged(_)) if !session.half_written => results.push(Err(error)),
+                    Err(error) => return Err(error),
+                }
+            }
+            // Whoever was answered by the last commit is likely to be back by now: one commit for all costs less than two.
+            if !takes_along || !batch.take_along(&self.errands, self.shared, self.relaxed) {
+                break;
             }
         }
         session.finish(read_only)?;
@@ -148,11 +196,11 @@ impl Writer {
     }
 
     fn run_aside(&self, what: Aside) -> Result<(), StoreError> {
-        let others_wrote = || read::data_version(&self.connection);
+        let others_wrote = || read::data_version(self.connection);
         let before = others_wrote()?;
-        begin(&self.connection)?;
+        begin(self.connection)?;
         let mut writing = self.shared.recent.begin();
-        match what(&self.connection).and_then(|()| ran(self.connection.execute_batch("COMMIT"))) {
+        match what(self.connection).and_then(|()| ran(self.connection.execute_batch("COMMIT"))) {
             Ok(()) => {
                 // None of these errands changes what an intent is believed to be, but another process may have.
                 let after = self.shared.recent.header();
@@ -171,9 +219,10 @@ fn begin(connection: &Connection) -> Result<(), StoreError> {
 }
 
 /// One transaction.
-struct Session<'a> {
-    connection: &'a Connection,
-    shared: &'a Shared,
+struct Session<'a, 'c> {
+    connection: &'c Connection,
+    statements: &'a mut Statements<'c>,
+    shared: &'c Shared,
     reading: Reading,
     recovering_since: Option<Timestamp>,
     last_intent: i64,
@@ -183,17 +232,26 @@ struct Session<'a> {
     half_written: bool,
 }
 
-impl<'a> Session<'a> {
-    fn start(connection: &'a Connection, shared: &'a Shared) -> Result<Self, StoreError> {
-        let mut statement =
-            prepared(connection, "SELECT last_at, last_intent, recovering_since, hash_key FROM ledger")?;
+impl<'a, 'c> Session<'a, 'c> {
+    fn start(
+        connection: &'c Connection,
+        statements: &'a mut Statements<'c>,
+        shared: &'c Shared,
+    ) -> Result<Self, StoreError> {
+        let mut statement = prepared(
+            connection,
+            "SELECT at.n, intent.n, recovering_since, hash_key FROM ledger, tally at, tally intent
+             WHERE at.hour = ?1 AND at.name = 'last at' AND intent.hour = ?1 AND intent.name = 'last intent'",
+        )?;
         let (last_at, last_intent, recovering_since, hash_key): (i64, i64, Option<i64>, [u8; 32]) =
-            ran(statement.query_row([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))))?;
+            ran(statement
+                .query_row([write::NOW], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))))?;
         // Another process may have filled the ledger from an export since it was opened here.
         shared.hasher.go_over_to(hash_key);
         let reading = shared.time.read(Timestamp::from_millis(last_at));
         Ok(Self {
             connection,
+            statements,
             shared,
             reading,
             recovering_since: recovering_since.map(Timestamp::from_millis),
@@ -230,10 +288,13 @@ impl<'a> Session<'a> {
                     }
                 }
                 self.tally.verdict(self.reading.now, &applied.verdict);
+                if first_claim {
+                    self.shared.odds.count(found.is_some());
+                }
                 return Ok(applied);
             };
             self.half_written = true;
-            let written = write::change(self.connection, &self.shared.policies, hash.as_ref(), &change)?;
+            let written = write::change(self.statements, &self.shared.policies, hash.as_ref(), &change)?;
             self.half_written = false;
             match written {
                 Written::BeliefWasWrong => found = self.load(order, hash.as_ref())?,
@@ -243,6 +304,9 @@ impl<'a> Session<'a> {
                     writing.changes(before.map(|name| self.shared.hasher.hash(name)));
                     if change.before.is_none() {
                         self.last_intent += 1;
+                    }
+                    if first_claim {
+                        self.shared.odds.count(change.before.is_some());
                     }
                     change.count(self.reading.now, &mut self.tally);
                     self.tally.verdict(self.reading.now, &applied.verdict);
@@ -305,17 +369,65 @@ impl<'a> Session<'a> {
     }
 
     fn finish(mut self, read_only: &Tally) -> Result<(), StoreError> {
-        let mut statement = prepared(self.connection, "UPDATE ledger SET last_at = ?1, last_intent = ?2")?;
-        if self.wrote {
-            ran(statement.execute((self.reading.now.as_millis(), self.last_intent)))?;
-        }
         self.tally.merge(read_only.clone());
         if self.wrote {
+            write::last(self.connection, self.reading.now, self.last_intent)?;
             write::tally(self.connection, &self.tally)
         } else {
             // Counts alone are not worth a sync.
             self.shared.tally.lock().unwrap_or_else(PoisonError::into_inner).merge(self.tally);
             Ok(())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use twicesafe_core::{Policy, Recovery};
+
+    use super::super::Sqlite;
+    use super::super::recent::tests::{claim, order, reset};
+    use super::*;
+    use crate::Options;
+
+    fn may_be_relaxed(key: &str) -> Order {
+        order(key, |name| {
+            let mut action = claim(name);
+            if let Action::Claim(claim) = &mut action {
+                claim.policy = Arc::new(Policy::new(Recovery::Repeat));
+            }
+            action
+        })
+    }
+
+    #[test]
+    fn what_must_be_synced_does_not_go_along_with_what_need_not() {
+        let folder = std::env::temp_dir().join(format!("twicesafe-along-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let store = Sqlite::open(&folder.join("ledger"), &Options::default()).expect("it opens");
+        let (queue, errands) = channel();
+        let put = |order: Order| {
+            store.shared.queued.fetch_add(1, Ordering::Relaxed);
+            queue.send(Errand::Apply(order, oneshot::channel().0)).expect("queued");
+        };
+        assert!(may_be_relaxed("a").command.action.may_be_relaxed());
+        put(may_be_relaxed("a"));
+        put(order("b", claim));
+        put(may_be_relaxed("c"));
+        put(order("d", reset));
+        let mut batch = Batch::default();
+        assert!(batch.take_along(&errands, &store.shared, true));
+        assert_eq!(batch.orders.len(), 1, "the next one has to be synced");
+        assert!(!batch.take_along(&errands, &store.shared, true), "one waits already");
+        let Some(Errand::Apply(next, _)) = batch.next.take() else { panic!("it is kept") };
+        assert!(!next.command.action.may_be_relaxed());
+        assert!(batch.take_along(&errands, &store.shared, false));
+        assert_eq!(batch.orders.len(), 3, "with a sync for all, all can go along");
+        assert!(!batch.take_along(&errands, &store.shared, false), "nothing waits");
+        assert_eq!(store.shared.queued.load(Ordering::Relaxed), 0);
+        drop(store);
+        std::fs::remove_dir_all(&folder).expect("it can go");
     }
 }
