@@ -88,6 +88,14 @@ pub struct Applied {
 }
 
 impl Applied {
+    /// Whether it need only be visible to others, by what was agreed when the intent was first claimed (S7).
+    pub(crate) fn may_be_relaxed(&self) -> bool {
+        let relaxed = |stored: &Arc<Stored>| {
+            stored.record.policy.claim_may_be_relaxed() && stored.record.place.is_none()
+        };
+        !self.changed || self.stored.as_ref().is_none_or(relaxed)
+    }
+
     /// What is said of an intent that is not there, or not there any more.
     fn nobody(at: Timestamp) -> Self {
         let verdict = Verdict::Refuse(Refusal::NoSuchIntent);

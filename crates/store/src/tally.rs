@@ -11,6 +11,8 @@ const HOUR_MILLIS: i64 = 3_600_000;
 
 /// In place of an hour: how many intents stand where now.
 pub(crate) const NO_HOUR: i64 = 0;
+/// An hour that never comes.
+pub(crate) const HOUR_MAX: i64 = 1_000_000_000;
 
 /// Changes of counts that were not written yet.
 #[derive(Default, Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

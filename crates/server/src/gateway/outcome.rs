@@ -112,7 +112,7 @@ pub(crate) fn of_failure(failure: &Failure) -> Outcome {
 
 /// An answer as expressions see it.
 pub(crate) fn answer_view(status: u16, headers: Value, body: Value) -> Value {
-    serde_json::json!({ "status": status, "headers": headers, "body": body })
+    super::sending::object([("status", status.into()), ("headers", headers), ("body", body)])
 }
 
 #[cfg(test)]

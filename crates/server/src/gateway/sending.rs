@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, Uri};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::http::request::pairs;
 
@@ -21,6 +21,11 @@ pub(crate) struct Sending {
     pub(crate) callback: Option<String>,
 }
 
+/// An object of values that are there already, which `json!` would copy once more.
+pub(crate) fn object<const N: usize>(members: [(&str, Value); N]) -> Value {
+    Value::Object(members.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
+}
+
 impl Sending {
     /// What expressions see. Who the caller says to be is not among it: secrets change, intents do not (S3).
     pub(crate) fn view(&self, parameters: &[(String, String)]) -> Value {
@@ -29,7 +34,6 @@ impl Sending {
 
     /// The same, for expressions that do not speak of headers.
     pub(crate) fn view_seen(&self, parameters: &[(String, String)], sees_headers: bool) -> Value {
-        let text = |(name, value): (String, String)| (name, Value::String(value));
         let mut query = Value::Object(Map::new());
         for (name, value) in pairs(self.query.as_deref().unwrap_or_default()) {
             put(&mut query, &[name.as_str()], value);
@@ -42,15 +46,16 @@ impl Sending {
             true => self.headers.iter().filter_map(header).collect(),
             false => Map::new(),
         };
-        let parameters: Map<String, Value> = parameters.iter().cloned().map(text).collect();
-        json!({
-            "method": self.method.as_str(),
-            "path": self.path,
-            "params": parameters,
-            "query": query,
-            "headers": headers,
-            "body": body_view(self.media_type(), &self.body),
-        })
+        let parameters: Map<String, Value> =
+            parameters.iter().map(|(name, value)| (name.clone(), Value::from(value.as_str()))).collect();
+        object([
+            ("method", Value::from(self.method.as_str())),
+            ("path", Value::from(self.path.as_str())),
+            ("params", parameters.into()),
+            ("query", query),
+            ("headers", headers.into()),
+            ("body", body_view(self.media_type(), &self.body)),
+        ])
     }
 
     /// The type of its body, without parameters, in small letters.
@@ -343,6 +348,8 @@ fn put(form: &mut Value, steps: &[&str], value: String) {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn sending(headers: &[(&'static str, &'static str)], body: &'static str) -> Sending {

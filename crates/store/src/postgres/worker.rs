@@ -423,7 +423,9 @@ impl Worker {
         lines: Vec<Line>,
         planned: Vec<(usize, Applied)>,
     ) -> Result<(), Failure> {
-        let relaxed = planned.iter().all(|(index, _)| tasks[*index].order.command.action.may_be_relaxed());
+        let relaxed = planned.iter().all(|(index, applied)| {
+            tasks[*index].order.command.action.may_be_relaxed() && applied.may_be_relaxed()
+        });
         let manner = Manner { relaxed, slot: self.slot };
         self.unwritten.merge(self.shared.take_tally());
         let written = write::changes(client, &self.shared, &lines, &self.unwritten, &manner).await?;

@@ -63,7 +63,10 @@ impl Shared {
 ///
 /// Looking first saves a repetition the wait for the writer. For a new name it is wasted, and it is not cheap where much is
 /// written, because every commit makes SQLite read its pages anew. The writer needs no look: it finds out by writing.
-struct Odds(AtomicU32);
+struct Odds {
+    known: AtomicU32,
+    skipped: AtomicU32,
+}
 
 impl Odds {
     const ALL: u32 = 1 << 16;
@@ -71,23 +74,31 @@ impl Odds {
     const WORTH_IT: u32 = Self::ALL / 4;
     /// So many claims back, about.
     const MEMORY: u32 = 64;
+    /// One in so many is looked for in any case, so that what is asked for again and again comes to be remembered.
+    const SAMPLE: u32 = 16;
 
     fn are_worth_a_look(&self) -> bool {
-        self.0.load(Ordering::Relaxed) >= Self::WORTH_IT
+        self.known.load(Ordering::Relaxed) >= Self::WORTH_IT
+            || self.skipped.fetch_add(1, Ordering::Relaxed) % Self::SAMPLE == Self::SAMPLE - 1
+    }
+
+    /// Looks again: the writer cannot write.
+    fn forget(&self) {
+        self.known.store(Self::ALL, Ordering::Relaxed);
     }
 
     /// Two that count at the same moment may lose one count, which does not matter.
     fn count(&self, was_known: bool) {
-        let odds = self.0.load(Ordering::Relaxed);
+        let odds = self.known.load(Ordering::Relaxed);
         let changed =
             if was_known { odds + (Self::ALL - odds) / Self::MEMORY } else { odds - odds / Self::MEMORY };
-        self.0.store(changed, Ordering::Relaxed);
+        self.known.store(changed, Ordering::Relaxed);
     }
 }
 
 impl Default for Odds {
     fn default() -> Self {
-        Self(AtomicU32::new(Self::ALL))
+        Self { known: AtomicU32::new(Self::ALL), skipped: AtomicU32::new(0) }
     }
 }
 
@@ -191,7 +202,8 @@ impl Sqlite {
         if let Some(found) = header.as_ref().and_then(|header| self.shared.recent.get(header, &hash)) {
             return Ok(Some(found));
         }
-        if !self.shared.odds.are_worth_a_look() {
+        let is_busy = self.shared.queued.load(Ordering::Relaxed) > self.shared.batch_max;
+        if !is_busy && !self.shared.odds.are_worth_a_look() {
             return Ok(None);
         }
         let found = self.readers.by_hash(&hash)?.map(Arc::new);
@@ -329,7 +341,8 @@ mod tests {
         std::fs::create_dir_all(&folder).expect("a folder");
         let store = Sqlite::open(&folder.join("ledger"), &Options::default()).expect("it opens");
         let tell = async |order: Order| store.submit(order, true)?.answer().await;
-        assert!(store.shared.odds.are_worth_a_look(), "nothing is known yet");
+        let known = || store.shared.odds.known.load(Ordering::Relaxed);
+        assert_eq!(known(), Odds::ALL, "nothing is known yet");
         let claimed = tell(order("known", claim)).await.expect("claimed");
         let Verdict::Proceed(permit) = claimed.verdict else { panic!("{:?}", claimed.verdict) };
         let report = Report::Act(Outcome::Answered(Answer::of("first".as_bytes().to_vec())));
@@ -338,19 +351,17 @@ mod tests {
         for n in 0..200 {
             tell(order(&format!("new {n}"), claim)).await.expect("claimed");
         }
-        assert!(!store.shared.odds.are_worth_a_look(), "all were new");
+        assert!(known() < Odds::WORTH_IT / 4, "all were new");
         let mut by_the_writer = 0;
-        loop {
+        for _ in 0..64 {
             let submitted = store.submit(order("known", claim), true).expect("taken");
             let by_a_look = matches!(submitted, Submitted::Answered(_));
             let again = submitted.answer().await.expect("answered");
             assert!(matches!(again.verdict, Verdict::Replay(_)), "{:?}", again.verdict);
             assert!(!again.changed);
-            if by_a_look {
-                break;
-            }
-            by_the_writer += 1;
+            by_the_writer += u32::from(!by_a_look);
         }
+        assert!(known() >= Odds::WORTH_IT);
         assert!(
             (8..32).contains(&by_the_writer),
             "until a quarter of the last ones are repetitions: {by_the_writer}"

@@ -216,6 +216,9 @@ fn from_sqlite(error: rusqlite::Error) -> StoreError {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
             StoreError::Away(format!("another process has kept it locked for {} s", BUSY_MAX.as_secs()))
         }
+        None if matches!(error, rusqlite::Error::QueryReturnedNoRows) => {
+            StoreError::Damaged("a row that every ledger has is not there".into())
+        }
         _ => StoreError::Away(error.to_string()),
     }
 }

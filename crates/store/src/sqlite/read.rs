@@ -14,6 +14,7 @@ use twicesafe_core::{
 
 use super::Shared;
 use super::open::{prepared, ran, readable};
+use super::write::NOW;
 use crate::NameHash;
 use crate::codec::{self, Policies};
 use crate::error::StoreError;
@@ -254,9 +255,9 @@ impl Readers {
         let connection = self.connection()?;
         let statement = prepared(
             &connection,
-            "SELECT name, n FROM tally WHERE hour = ?3 AND name >= 'standing' OR hour BETWEEN ?1 AND ?2",
+            "SELECT name, n FROM tally WHERE hour = ?3 AND name LIKE 'standing: %' OR hour BETWEEN ?1 AND ?2",
         )?;
-        all(statement, (from_hour, to_hour, super::write::NOW), |row| Ok((get(row, 0)?, get(row, 1)?)))
+        all(statement, (from_hour, to_hour.min(NOW - 1), NOW), |row| Ok((get(row, 0)?, get(row, 1)?)))
     }
 
     pub(crate) fn notes(&self, kind: &str) -> Result<Vec<(String, String)>, StoreError> {

@@ -74,8 +74,9 @@ pub(super) fn change(
     if let (Some(body), Some(after)) = (&change.request, &change.after) {
         let statement = statements
             .get("INSERT OR REPLACE INTO request (intent, generation, body) VALUES (?1, ?2, ?3)")?;
-        ran(statement.execute(params![id, after.record.generation, &body[..]]))?;
+        let executed = statement.execute(params![id, after.record.generation, &body[..]]);
         statement.clear_bindings();
+        ran(executed)?;
     }
     if change.after.is_none() {
         let statement = statements.get("DELETE FROM journal WHERE intent = ?1")?;
@@ -220,8 +221,10 @@ fn answers(statements: &mut Statements<'_>, id: i64, change: &Change) -> Result<
             Some(answer) => {
                 let statement = statements
                     .get("INSERT OR REPLACE INTO answer (intent, head, body) VALUES (?1, ?2, ?3)")?;
-                ran(statement.execute(params![id, &*answer.head, answer.bytes().map(|body| &body[..])]))?;
+                let executed =
+                    statement.execute(params![id, &*answer.head, answer.bytes().map(|body| &body[..])]);
                 statement.clear_bindings();
+                ran(executed)?;
             }
             None => {
                 ran(statements.get("DELETE FROM answer WHERE intent = ?1")?.execute([id]))?;
@@ -303,14 +306,18 @@ fn journal(statements: &mut Statements<'_>, id: i64, row: &JournalRow) -> Result
     .map(drop)
 }
 
-/// The hour that never comes: what is kept there is so now.
-pub(super) const NOW: i64 = 1_000_000_000;
+/// What is kept under the hour that never comes is so now.
+pub(super) const NOW: i64 = crate::tally::HOUR_MAX;
 
 /// Keeps when something was last written, and the highest number given to an intent.
 pub(super) fn last(connection: &Connection, at: Timestamp, intent: i64) -> Result<(), StoreError> {
     let mut statement = prepared(connection, "UPDATE tally SET n = ?3 WHERE hour = ?1 AND name = ?2")?;
-    ran(statement.execute((NOW, "last at", at.as_millis())))?;
-    ran(statement.execute((NOW, "last intent", intent))).map(drop)
+    for (name, n) in [("last at", at.as_millis()), ("last intent", intent)] {
+        if ran(statement.execute((NOW, name, n)))? != 1 {
+            return Err(StoreError::Damaged(format!("the ledger does not know its `{name}`")));
+        }
+    }
+    Ok(())
 }
 
 pub(super) fn tally(connection: &Connection, tally: &Tally) -> Result<(), StoreError> {

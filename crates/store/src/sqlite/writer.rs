@@ -124,31 +124,66 @@ impl<'c> Writer<'c> {
         batch: &mut Batch,
         takes_along: bool,
     ) -> Result<Vec<Result<Applied, StoreError>>, StoreError> {
-        let relaxed = batch.orders.iter().all(|order| order.command.action.may_be_relaxed());
+        self.relax(batch.orders.iter().all(|order| order.command.action.may_be_relaxed()))?;
+        let mut result = self.attempt(batch, takes_along);
+        if matches!(result, Ok(None)) {
+            self.relax(false)?;
+            result = self.attempt(batch, false);
+        }
+        if result.is_err() {
+            // Whoever only wants to hear the first answer need not wait for what is in the way.
+            self.shared.odds.forget();
+        }
+        Ok(result?.unwrap_or_default())
+    }
+
+    /// Without a sync the claim is visible to every other process, and lost only with the machine (S7).
+    fn relax(&mut self, relaxed: bool) -> Result<(), StoreError> {
         if relaxed != self.relaxed {
-            // Without a sync the claim is visible to every other process, and lost only with the machine (S7).
             ran(self.connection.pragma_update(None, "synchronous", if relaxed { "NORMAL" } else { "FULL" }))?;
             self.relaxed = relaxed;
         }
+        Ok(())
+    }
+
+    /// One transaction. `None`: nothing was written, because one of the intents has to be synced by what was agreed about it
+    /// before.
+    #[expect(clippy::type_complexity, reason = "results of commands inside the result of all")]
+    fn attempt(
+        &mut self,
+        batch: &mut Batch,
+        takes_along: bool,
+    ) -> Result<Option<Vec<Result<Applied, StoreError>>>, StoreError> {
         begin(self.connection)?;
         let mut writing = self.shared.recent.begin();
         let result = self.inside(batch, takes_along, &mut writing);
         match result {
+            Ok((results, tally))
+                if self.relaxed && !results.iter().flatten().all(Applied::may_be_relaxed) =>
+            {
+                self.back_out(tally);
+                Ok(None)
+            }
             Ok((results, tally)) => match ran(self.connection.execute_batch("COMMIT")) {
                 Ok(()) => {
                     writing.is_committed();
-                    Ok(results)
+                    Ok(Some(results))
                 }
-                Err(error) => self.back_out(tally, error),
+                Err(error) => {
+                    self.back_out(tally);
+                    Err(error)
+                }
             },
-            Err((tally, error)) => self.back_out(tally, error),
+            Err((tally, error)) => {
+                self.back_out(tally);
+                Err(error)
+            }
         }
     }
 
-    fn back_out<T>(&self, uncounted: Tally, error: StoreError) -> Result<T, StoreError> {
+    fn back_out(&self, uncounted: Tally) {
         let _ = self.connection.execute_batch("ROLLBACK");
         self.shared.tally.lock().unwrap_or_else(PoisonError::into_inner).merge(uncounted);
-        Err(error)
     }
 
     /// Everything between BEGIN and COMMIT. The counts of what needed no write are taken along; on failure they are
@@ -190,13 +225,17 @@ impl<'c> Writer<'c> {
             if !takes_along || !batch.take_along(&self.errands, self.shared, self.relaxed) {
                 break;
             }
+            // They came after the clock was read, and who holds a permit counts from when it was asked for (S9).
+            session.reading = self.shared.time.read(session.reading.now);
         }
         session.finish(read_only)?;
         Ok(results)
     }
 
-    fn run_aside(&self, what: Aside) -> Result<(), StoreError> {
-        let others_wrote = || read::data_version(self.connection);
+    fn run_aside(&mut self, what: Aside) -> Result<(), StoreError> {
+        self.relax(false)?;
+        let connection = self.connection;
+        let others_wrote = || read::data_version(connection);
         let before = others_wrote()?;
         begin(self.connection)?;
         let mut writing = self.shared.recent.begin();
@@ -209,7 +248,10 @@ impl<'c> Writer<'c> {
                 }
                 Ok(())
             }
-            Err(error) => self.back_out(Tally::default(), error),
+            Err(error) => {
+                self.back_out(Tally::default());
+                Err(error)
+            }
         }
     }
 }
@@ -383,16 +425,77 @@ impl<'a, 'c> Session<'a, 'c> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc::channel;
+    use std::path::PathBuf;
+    use std::sync::atomic::AtomicI64;
+    use std::sync::mpsc::{Sender, channel};
+    use std::time::Duration;
 
-    use twicesafe_core::{Policy, Recovery};
+    use twicesafe_core::{Outcome, Policy, Recovery, Report, Settle, Verdict};
 
-    use super::super::Sqlite;
-    use super::super::recent::tests::{claim, order, reset};
+    use super::super::recent::tests::{claim, order};
+    use super::super::{Sqlite, open};
     use super::*;
-    use crate::Options;
+    use crate::{Clock, Options};
 
-    fn may_be_relaxed(key: &str) -> Order {
+    /// Another second whenever somebody looks.
+    struct Ticking(AtomicI64);
+
+    impl Clock for Ticking {
+        fn system_millis(&self) -> i64 {
+            self.0.fetch_add(1000, Ordering::SeqCst) + 1000
+        }
+
+        fn monotonic(&self) -> Duration {
+            Duration::from_millis(self.0.load(Ordering::SeqCst).unsigned_abs())
+        }
+    }
+
+    /// A ledger, and a queue for a writer of the test's own.
+    struct Ledger {
+        folder: PathBuf,
+        store: Sqlite,
+        connection: Connection,
+        queue: Sender<Errand>,
+        errands: Option<Receiver<Errand>>,
+    }
+
+    impl Ledger {
+        fn new(name: &str) -> Self {
+            let folder = std::env::temp_dir().join(format!("twicesafe-writer-{name}-{}", std::process::id()));
+            std::fs::create_dir_all(&folder).expect("a folder");
+            let options =
+                Options { clock: Arc::new(Ticking(AtomicI64::new(1_800_000_000_000))), ..Options::default() };
+            let store = Sqlite::open(&folder.join("ledger"), &options).expect("it opens");
+            let (connection, _) = open::writable(&folder.join("ledger"), &options).expect("it opens");
+            let (queue, errands) = channel();
+            Self { folder, store, connection, queue, errands: Some(errands) }
+        }
+
+        fn put(&self, order: Order) -> oneshot::Receiver<Result<Applied, StoreError>> {
+            let (reply, answer) = oneshot::channel();
+            self.store.shared.queued.fetch_add(1, Ordering::Relaxed);
+            self.queue.send(Errand::Apply(order, reply)).expect("queued");
+            answer
+        }
+    }
+
+    impl Drop for Ledger {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.folder);
+        }
+    }
+
+    fn granted(answer: oneshot::Receiver<Result<Applied, StoreError>>) -> Arc<Stored> {
+        let applied = answer.blocking_recv().expect("answered").expect("applied");
+        assert!(matches!(applied.verdict, Verdict::Proceed(_)), "{:?}", applied.verdict);
+        applied.stored.expect("it is there")
+    }
+
+    fn granted_at(stored: &Stored) -> Timestamp {
+        stored.record.attempt.as_ref().expect("a permit is out").granted_at
+    }
+
+    fn of_class_repeat(key: &str) -> Order {
         order(key, |name| {
             let mut action = claim(name);
             if let Action::Claim(claim) = &mut action {
@@ -402,32 +505,87 @@ mod tests {
         })
     }
 
+    /// What one turn of the writer's does.
+    fn turn(writer: &mut Writer<'_>, batch: &mut Batch) {
+        match batch.next.take().or_else(|| writer.wait()).expect("something waits") {
+            Errand::Apply(order, reply) => {
+                batch.push(order, reply);
+                writer.apply(batch);
+            }
+            Errand::Run(what, reply) => drop(reply.send(writer.run_aside(what))),
+        }
+    }
+
     #[test]
-    fn what_must_be_synced_does_not_go_along_with_what_need_not() {
-        let folder = std::env::temp_dir().join(format!("twicesafe-along-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).expect("a folder");
-        let store = Sqlite::open(&folder.join("ledger"), &Options::default()).expect("it opens");
-        let (queue, errands) = channel();
-        let put = |order: Order| {
-            store.shared.queued.fetch_add(1, Ordering::Relaxed);
-            queue.send(Errand::Apply(order, oneshot::channel().0)).expect("queued");
-        };
-        assert!(may_be_relaxed("a").command.action.may_be_relaxed());
-        put(may_be_relaxed("a"));
-        put(order("b", claim));
-        put(may_be_relaxed("c"));
-        put(order("d", reset));
+    fn s9_what_is_taken_along_is_decided_after_it_came() {
+        let mut ledger = Ledger::new("s9");
+        let answers = ["a", "b"].map(|key| ledger.put(order(key, claim)));
+        let errands = ledger.errands.take().expect("not yet taken");
+        let mut writer = Writer::new(&ledger.connection, &ledger.store.shared, errands);
+        turn(&mut writer, &mut Batch::default());
+        assert_eq!(ledger.store.shared.queued.load(Ordering::Relaxed), 0, "one batch for both");
+        let [first, second] = answers.map(granted);
+        assert!(granted_at(&first) < granted_at(&second));
+    }
+
+    #[test]
+    fn s7_what_must_be_synced_does_not_go_along_with_what_need_not() {
+        let mut ledger = Ledger::new("s7");
+        let (a, b) = (ledger.put(of_class_repeat("a")), ledger.put(of_class_repeat("b")));
+        let (c, d) = (ledger.put(order("c", claim)), ledger.put(of_class_repeat("d")));
+        let (noted, aside) = oneshot::channel();
+        ledger.store.shared.queued.fetch_add(1, Ordering::Relaxed);
+        ledger.queue.send(Errand::Run(Box::new(|_| Ok(())), noted)).expect("queued");
+        let e = ledger.put(of_class_repeat("e"));
+        let errands = ledger.errands.take().expect("not yet taken");
+        let mut writer = Writer::new(&ledger.connection, &ledger.store.shared, errands);
         let mut batch = Batch::default();
-        assert!(batch.take_along(&errands, &store.shared, true));
-        assert_eq!(batch.orders.len(), 1, "the next one has to be synced");
-        assert!(!batch.take_along(&errands, &store.shared, true), "one waits already");
-        let Some(Errand::Apply(next, _)) = batch.next.take() else { panic!("it is kept") };
-        assert!(!next.command.action.may_be_relaxed());
-        assert!(batch.take_along(&errands, &store.shared, false));
-        assert_eq!(batch.orders.len(), 3, "with a sync for all, all can go along");
-        assert!(!batch.take_along(&errands, &store.shared, false), "nothing waits");
-        assert_eq!(store.shared.queued.load(Ordering::Relaxed), 0);
-        drop(store);
-        std::fs::remove_dir_all(&folder).expect("it can go");
+        turn(&mut writer, &mut batch);
+        assert!(writer.relaxed, "a and b need no sync");
+        let [a, b] = [a, b].map(granted);
+        assert!(batch.next.is_some(), "c does");
+        turn(&mut writer, &mut batch);
+        assert!(!writer.relaxed);
+        let [c, d] = [c, d].map(granted);
+        assert!(a.id < b.id && b.id < c.id && c.id < d.id, "in their order");
+        writer.relax(true).expect("it can be");
+        turn(&mut writer, &mut batch);
+        assert!(!writer.relaxed, "what is no command is always synced");
+        aside.blocking_recv().expect("answered").expect("done");
+        turn(&mut writer, &mut batch);
+        granted(e);
+        assert_eq!(ledger.store.shared.queued.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn s7_what_was_agreed_first_decides_whether_a_claim_is_synced() {
+        let mut ledger = Ledger::new("agreed");
+        let errands = ledger.errands.take().expect("not yet taken");
+        let mut writer = Writer::new(&ledger.connection, &ledger.store.shared, errands);
+        let mut batch = Batch::default();
+        let claimed = ledger.put(order("a", claim));
+        turn(&mut writer, &mut batch);
+        let claimed = granted(claimed);
+        let report = Report::Act(Outcome::not_sent("refused"));
+        let settle = Settle { fence: claimed.record.fence, generation: 1, report };
+        let settled = ledger.put(order("a", |_| Action::Settle(settle)));
+        turn(&mut writer, &mut batch);
+        settled.blocking_recv().expect("answered").expect("settled");
+        // By now somebody has called it harmless to repeat, but a person was to be asked when this began.
+        let mut again = of_class_repeat("a");
+        again.command.id = twicesafe_core::CommandId::new([2; 16]);
+        let mut tries = 0;
+        loop {
+            let answer = ledger.put(again.clone());
+            turn(&mut writer, &mut batch);
+            let applied = answer.blocking_recv().expect("answered").expect("applied");
+            match applied.verdict {
+                Verdict::Proceed(_) => break,
+                // Not due yet: the clock ticks.
+                other => assert!(tries < 1000, "{other:?}"),
+            }
+            tries += 1;
+        }
+        assert!(!writer.relaxed, "its permit was synced");
     }
 }

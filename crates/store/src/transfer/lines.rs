@@ -336,7 +336,8 @@ impl LineCodec {
                 applied: line.applied,
             }),
             Written::Count(line) => {
-                let name = tally::known_name(&line.name).filter(|_| line.hour != 0);
+                let name = tally::known_name(&line.name)
+                    .filter(|_| line.hour != tally::NO_HOUR && line.hour < tally::HOUR_MAX);
                 let name =
                     name.ok_or_else(|| BadLine(format!("a count of `{}`, which nobody knows", line.name)))?;
                 Line::Count(Count { hour: line.hour, name, n: line.n })
