@@ -148,7 +148,6 @@ impl<'c> Writer<'c> {
 
     /// One transaction. `None`: nothing was written, because one of the intents has to be synced by what was agreed about it
     /// before.
-    #[expect(clippy::type_complexity, reason = "results of commands inside the result of all")]
     fn attempt(
         &mut self,
         batch: &mut Batch,
