@@ -244,7 +244,7 @@ impl Policy {
     }
 
     /// Whether claiming need only be visible to others, not durable, before sending (S7).
-    pub fn claim_may_be_relaxed(&self) -> bool {
+    pub(crate) fn claim_may_be_relaxed(&self) -> bool {
         self.recovery == Recovery::Repeat && self.approval.is_none()
     }
 }

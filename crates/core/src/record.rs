@@ -149,6 +149,11 @@ pub struct Record {
 }
 
 impl Record {
+    /// Whether claiming it need only be visible to others, by what was agreed when it was first claimed (S7).
+    pub fn claim_may_be_relaxed(&self) -> bool {
+        self.policy.claim_may_be_relaxed() && self.place.is_none()
+    }
+
     /// Whether the request that was kept before is still what is wanted (S31). It belongs to its generation; but what nobody
     /// comes back for is carried out again as it was.
     pub fn wants_the_same(&self, before: &Self) -> bool {

@@ -88,12 +88,9 @@ pub struct Applied {
 }
 
 impl Applied {
-    /// Whether it need only be visible to others, by what was agreed when the intent was first claimed (S7).
+    /// Whether what a claim changed need only be visible to others (S7).
     pub(crate) fn may_be_relaxed(&self) -> bool {
-        let relaxed = |stored: &Arc<Stored>| {
-            stored.record.policy.claim_may_be_relaxed() && stored.record.place.is_none()
-        };
-        !self.changed || self.stored.as_ref().is_none_or(relaxed)
+        !self.changed || self.stored.as_ref().is_none_or(|stored| stored.record.claim_may_be_relaxed())
     }
 
     /// What is said of an intent that is not there, or not there any more.

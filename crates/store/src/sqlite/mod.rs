@@ -173,7 +173,7 @@ impl Sqlite {
     }
 
     /// Queues a command; its answer comes when it is on disk. A claim that needs no write is answered at once, if the
-    /// sender lets it be looked up.
+    /// sender lets it be looked up and a look is worth it.
     pub(crate) fn submit(&self, mut order: Order, may_look: bool) -> Result<Submitted, StoreError> {
         if let (Action::Claim(_), Target::Name(name), None) =
             (&order.command.action, &order.target, &order.believed)

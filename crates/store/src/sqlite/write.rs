@@ -10,7 +10,7 @@ use crate::error::StoreError;
 use crate::plan::{Agenda, Change, JournalRow, Queued, Stored};
 use crate::tally::Tally;
 
-/// What writes changes, prepared once: finding a statement by its text takes as long as running it.
+/// What writes changes, prepared once: finding a statement by its text takes a third as long as running it.
 pub(super) struct Statements<'c> {
     connection: &'c Connection,
     /// One for each place in this file that asks for one.
