@@ -153,35 +153,37 @@ CREATE TABLE tally (
 -- no longer has the version it was decided on. Changes have positions: first those that are inserted, then those that are
 -- updated, then those that are removed. In the rows of other tables a position stands where the number of the intent goes.
 -- What is counted is the same for many changes, so it is sent once for all of a kind, with the number of the kind in place of
--- the slot, or 0 for what needed no write; `kinds` says for each position of which kind it is.
+-- the slot; `kinds` says for each position of which kind it is, `times` how many there are of each.
 -- `seldom` says whether any of the parameters behind it, up to `waiting_after`, has anything in it: asking each costs more
 -- than what is usually written. Rows of `answers` and `agenda_after` are new: what was there before is in `unanswered` and
 -- `agenda_before`.
--- Returned are the time, since when records may be missing, and then, by position, the numbers of what was written.
+-- Given back are the time, since when records may be missing, by position the numbers of what was written, and what was
+-- there already in place of what was to be inserted, unless its answer is large (an array of intent_and_answer, as it is sent).
 CREATE FUNCTION ledger_apply(
     relaxed boolean, slot bigint, known_key bytea, inserts intent[], given_ids bigint[], updates intent[], updated_ids bigint[],
     answers answer[], agenda_before agenda[], agenda_after agenda[], journal_rows journal[], counts tally[], kinds bigint[],
-    seldom boolean, removals bigint[], removed_versions bigint[], archived bigint[], not_kept text[], unanswered bigint[],
+    times bigint[], seldom boolean, removals bigint[], removed_versions bigint[], archived bigint[], not_kept text[], unanswered bigint[],
     unrequested bigint[], buried bigint[], requests request[], lane_changes bigint[], lanes lane[],
-    waiting_before lane_waiting[], waiting_after lane_waiting[]
-) RETURNS bigint[] LANGUAGE plpgsql
+    waiting_before lane_waiting[], waiting_after lane_waiting[],
+    OUT now bigint, OUT recovering_since bigint, OUT written bigint[], OUT there bytea
+) LANGUAGE plpgsql
 SET search_path FROM CURRENT
 SET lock_timeout = '250ms'
-SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET jit = off SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column
 DECLARE
-    -- By position: the number of what was written.
-    written bigint[] := '{}';
     changed bigint[];
+    missing bigint[];
     place bigint;
-    recovering_since bigint;
     hash_key bytea;
 BEGIN
     IF relaxed THEN
         PERFORM set_config('synchronous_commit', 'off', true);
     END IF;
 
+    written := '{}';
     IF cardinality(inserts) > 0 THEN
         -- A name that is known uses up a number too. There are enough.
         written := ARRAY(SELECT coalesce(n.id, nextval('intent_number')) FROM unnest(given_ids) n (id));
@@ -199,9 +201,18 @@ BEGIN
             FROM unnest(inserts) WITH ORDINALITY n
             ON CONFLICT (hash) DO NOTHING
             RETURNING id)
-        SELECT array_agg(n.id) INTO changed FROM inserted n;
-        IF changed IS NULL OR cardinality(changed) < cardinality(written) THEN
-            written := ARRAY(SELECT CASE WHEN n.id = ANY (changed) THEN n.id END FROM unnest(written) n (id));
+        SELECT coalesce(array_agg(n.id), '{}') INTO changed FROM inserted n;
+        IF cardinality(changed) < cardinality(written) THEN
+            missing := ARRAY(SELECT n FROM generate_subscripts(written, 1) n WHERE written[n] <> ALL (changed));
+            there := array_send(ARRAY(
+                SELECT ROW (i.*, a.head, a.body)::intent_and_answer FROM unnest(missing) n
+                CROSS JOIN LATERAL (SELECT i.* FROM intent i WHERE i.hash = inserts[n].hash OFFSET 0) i
+                LEFT JOIN LATERAL (SELECT a.head, a.body FROM answer a WHERE a.intent = i.id OFFSET 0) a ON true
+                WHERE coalesce(octet_length(a.body), 0) <= 65536));
+            FOREACH place IN ARRAY missing LOOP
+                written[place] := NULL;
+                times[kinds[place]] := times[kinds[place]] - 1;
+            END LOOP;
         END IF;
     END IF;
 
@@ -229,16 +240,19 @@ BEGIN
                 settled_at = n.settled_at, tombstone = n.tombstone, settle_receipt = n.settle_receipt,
                 detail = n.detail, salt = n.salt, journal_rows = n.journal_rows, journal_head = n.journal_head,
                 keep_until = CASE WHEN i.tombstone <> n.tombstone THEN n.keep_until ELSE i.keep_until END
-            FROM (
-                SELECT n.*, (SELECT i.ctid FROM intent i WHERE i.id = n.id) AS place
-                FROM unnest(updates) n OFFSET 0) n
-            WHERE i.ctid = n.place AND i.version = n.version - 1
+            FROM unnest(updates) n
+            WHERE i.id = n.id AND i.version = n.version - 1
             RETURNING n.id)
-        SELECT array_agg(u.id) INTO changed FROM updated u;
-        IF cardinality(changed) = cardinality(updates) THEN
-            written := written || updated_ids;
-        ELSE
-            written := written || ARRAY(SELECT CASE WHEN n.id = ANY (changed) THEN n.id END FROM unnest(updated_ids) n (id));
+        SELECT coalesce(array_agg(u.id), '{}') INTO changed FROM updated u;
+        written := written || updated_ids;
+        IF cardinality(changed) < cardinality(updates) THEN
+            missing := ARRAY(
+                SELECT cardinality(inserts) + n.ordinality FROM unnest(updated_ids) WITH ORDINALITY n (id)
+                WHERE n.id <> ALL (changed));
+            FOREACH place IN ARRAY missing LOOP
+                written[place] := NULL;
+                times[kinds[place]] := times[kinds[place]] - 1;
+            END LOOP;
         END IF;
     END IF;
 
@@ -247,6 +261,8 @@ BEGIN
             DELETE FROM intent WHERE id = removals[i] AND version = removed_versions[i];
             IF NOT FOUND THEN
                 written := written || NULL::bigint;
+                place := kinds[cardinality(written)];
+                times[place] := times[place] - 1;
                 CONTINUE;
             END IF;
             written := written || removals[i];
@@ -290,11 +306,8 @@ BEGIN
         SELECT written[n.intent], n.head, n.body FROM unnest(answers) n WHERE written[n.intent] IS NOT NULL;
     END IF;
     IF cardinality(agenda_before) > 0 THEN
-        DELETE FROM agenda WHERE ctid = ANY (ARRAY(
-            SELECT (
-                SELECT g.ctid FROM agenda g
-                WHERE g.status = n.status AND g.wake_at = n.wake_at AND g.intent = written[n.intent])
-            FROM unnest(agenda_before) n));
+        DELETE FROM agenda g USING unnest(agenda_before) n
+        WHERE g.status = n.status AND g.wake_at = n.wake_at AND g.intent = written[n.intent];
     END IF;
     IF cardinality(agenda_after) > 0 THEN
         INSERT INTO agenda (status, wake_at, intent, due_at)
@@ -312,11 +325,8 @@ BEGIN
     IF cardinality(counts) > 0 THEN
         -- In the order of keys, so that two writers lock rows in the same order.
         INSERT INTO tally (hour, name, slot, n)
-        SELECT t.hour, t.name, ledger_apply.slot, sum(t.n * coalesce(k.times, 1)) FROM unnest(counts) t
-        LEFT JOIN (
-            SELECT k.kind, count(*) AS times FROM unnest(kinds, written) k (kind, id) WHERE k.id IS NOT NULL GROUP BY 1
-        ) k ON k.kind = t.slot
-        WHERE t.slot = 0 OR k.times > 0
+        SELECT t.hour, t.name, ledger_apply.slot, sum(t.n * times[t.slot]) FROM unnest(counts) t
+        WHERE times[t.slot] > 0
         GROUP BY 1, 2 ORDER BY 1, 2
         ON CONFLICT (hour, name, slot) DO UPDATE SET n = tally.n + excluded.n;
     END IF;
@@ -326,7 +336,7 @@ BEGIN
     IF known_key <> hash_key THEN
         RAISE EXCEPTION 'the ledger was filled from an export since it was opened; start again' USING ERRCODE = 'TS001';
     END IF;
-    RETURN ARRAY[(extract(epoch FROM clock_timestamp()) * 1000)::bigint, recovering_since] || written;
+    now := (extract(epoch FROM clock_timestamp()) * 1000)::bigint;
 END $$;
 
 -- What there is under these hashes and numbers.

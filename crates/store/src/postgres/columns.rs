@@ -9,7 +9,7 @@ use twicesafe_core::{
     PermitKind, Place, Recipe, Record, Salt, Source, Status, Step, Timestamp, Verdict,
 };
 
-use super::rows::Field;
+use super::rows::{Field, Inner};
 use crate::NameHash;
 use crate::codec::{self, Policies};
 use crate::error::StoreError;
@@ -151,20 +151,38 @@ impl Column {
     }
 }
 
-/// One column of a row.
-pub(super) fn get<'a, T: FromSql<'a>>(row: &'a Row, index: usize) -> Result<T, StoreError> {
-    row.try_get(index).map_err(|error| StoreError::Damaged(error.to_string()))
+/// What has columns to be read: a row of an answer, or a row inside a value of one.
+pub(super) trait Columns {
+    fn column<'a, T: FromSql<'a>>(&'a self, index: usize) -> Result<T, StoreError>;
 }
 
-pub(super) fn number(row: &Row, index: usize) -> Result<u32, StoreError> {
+impl Columns for Row {
+    fn column<'a, T: FromSql<'a>>(&'a self, index: usize) -> Result<T, StoreError> {
+        self.try_get(index).map_err(|error| StoreError::Damaged(error.to_string()))
+    }
+}
+
+impl Columns for Inner<'_> {
+    fn column<'a, T: FromSql<'a>>(&'a self, index: usize) -> Result<T, StoreError> {
+        let (of, value) = self.field(index).ok_or_else(|| damaged("a row with a column too few"))?;
+        T::from_sql_nullable(&of, value).map_err(|error| StoreError::Damaged(error.to_string()))
+    }
+}
+
+/// One column of a row.
+pub(super) fn get<'a, T: FromSql<'a>>(row: &'a impl Columns, index: usize) -> Result<T, StoreError> {
+    row.column(index)
+}
+
+pub(super) fn number(row: &impl Columns, index: usize) -> Result<u32, StoreError> {
     u32::try_from(get::<i64>(row, index)?).map_err(|_| damaged("a number out of range"))
 }
 
-pub(super) fn at(row: &Row, index: usize) -> Result<Option<Timestamp>, StoreError> {
+pub(super) fn at(row: &impl Columns, index: usize) -> Result<Option<Timestamp>, StoreError> {
     Ok(get::<Option<i64>>(row, index)?.map(Timestamp::from_millis))
 }
 
-pub(super) fn bytes<const N: usize>(row: &Row, index: usize) -> Result<Option<[u8; N]>, StoreError> {
+pub(super) fn bytes<const N: usize>(row: &impl Columns, index: usize) -> Result<Option<[u8; N]>, StoreError> {
     let value: Option<&[u8]> = get(row, index)?;
     value.map(|value| value.try_into().map_err(|_| damaged("bytes of the wrong length"))).transpose()
 }
@@ -178,7 +196,7 @@ pub(super) fn needed<T>(value: Option<T>, what: &str) -> Result<T, StoreError> {
 }
 
 /// A row of the table, all columns in their order, as a record.
-pub(super) fn stored(row: &Row, policies: &Policies) -> Result<Stored, StoreError> {
+pub(super) fn stored(row: &impl Columns, policies: &Policies) -> Result<Stored, StoreError> {
     let invalid = |error: twicesafe_core::InvalidName| damaged(&error.to_string());
     let text = |index| get::<Option<&str>>(row, index);
     let name = match (text(3)?, text(4)?) {
@@ -262,7 +280,7 @@ pub(super) fn stored(row: &Row, policies: &Policies) -> Result<Stored, StoreErro
 }
 
 /// The hash of its name, in the same row.
-pub(super) fn hash(row: &Row) -> Result<NameHash, StoreError> {
+pub(super) fn hash(row: &impl Columns) -> Result<NameHash, StoreError> {
     needed(bytes(row, 1)?, "an intent without a hash")
 }
 

@@ -15,7 +15,7 @@ use super::Shared;
 use super::columns::{Line, get};
 use super::connect::Failure;
 use super::read;
-use super::write::{self, Manner};
+use super::write::{self, Manner, Outcome};
 use crate::NameHash;
 use crate::error::StoreError;
 use crate::plan::{Applied, Order, Planned, Stored, Target, plan, version_of};
@@ -173,11 +173,11 @@ pub(super) async fn inside(
     if !lines.is_empty() {
         let written = write::changes(client, shared, &lines, &Tally::default(), manner).await?;
         drop(lines);
-        for ((index, mut applied), id) in planned.into_iter().zip(written) {
-            results[index] = id.map(|id| {
+        for ((index, mut applied), outcome) in planned.into_iter().zip(written) {
+            if let Outcome::Written(id) = outcome {
                 applied.stored.iter_mut().for_each(|stored| Arc::make_mut(stored).id = id);
-                applied
-            });
+                results[index] = Some(applied);
+            }
         }
     }
     Ok(results)

@@ -1,9 +1,11 @@
-//! Rows on their way to the database: whole rows of our tables as arrays of composites, so that a batch is a dozen
-//! parameters however many columns there are.
+//! Rows on their way to the database and back: whole rows of our tables as arrays of composites, so that a batch is a dozen
+//! parameters however many columns there are, and what was there already comes with the answer.
 
 use bytes::{BufMut, BytesMut};
 use tokio_postgres::types::{IsNull, Kind, ToSql, Type, to_sql_checked};
 use twicesafe_core::Timestamp;
+
+use crate::error::StoreError;
 
 /// One value of a row.
 #[derive(Clone, Copy, Debug)]
@@ -131,6 +133,56 @@ impl ToSql for Rows {
     to_sql_checked!();
 }
 
+/// One of several rows that came as one value: the types and values of its columns.
+pub(super) struct Inner<'a>(Vec<(u32, Option<&'a [u8]>)>);
+
+impl<'a> Inner<'a> {
+    pub(super) fn field(&self, index: usize) -> Option<(Type, Option<&'a [u8]>)> {
+        let (of, value) = *self.0.get(index)?;
+        Some((Type::from_oid(of)?, value))
+    }
+}
+
+/// Rows that came as one value, by `array_send`: a driver that met an array of a type it does not know would ask for it, with
+/// statements that are kept on the connection.
+pub(super) fn inner_rows(raw: &[u8]) -> Result<Vec<Inner<'_>>, StoreError> {
+    let mut raw = Raw(raw);
+    let mut rows = || {
+        let dimensions = raw.number()?;
+        let (_has_nulls, _of) = (raw.number()?, raw.number()?);
+        if dimensions == 0 {
+            return Some(Vec::new());
+        }
+        let (count, _start) = (raw.number()?, raw.number()?);
+        (0..count).map(|_| Raw(raw.value()??).row()).collect()
+    };
+    rows().ok_or_else(|| StoreError::Damaged("rows that end early".into()))
+}
+
+/// What is left to be read of a value. `None`: it ends early.
+struct Raw<'a>(&'a [u8]);
+
+impl<'a> Raw<'a> {
+    fn number(&mut self) -> Option<u32> {
+        let (number, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(u32::from_be_bytes(*number))
+    }
+
+    /// A length and as many bytes; a length below zero stands for nothing.
+    fn value(&mut self) -> Option<Option<&'a [u8]>> {
+        let Ok(length) = usize::try_from(self.number()?.cast_signed()) else { return Some(None) };
+        let (value, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(Some(value))
+    }
+
+    fn row(mut self) -> Option<Inner<'a>> {
+        let columns = self.number()?;
+        (0..columns).map(|_| Some((self.number()?, self.value()?))).collect::<Option<_>>().map(Inner)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -152,5 +204,34 @@ mod tests {
             0, 0, 0, 16, 0, 0, 0, 1, 1, // yes
         ];
         assert_eq!(out[..], [&header[..], &row[..]].concat());
+    }
+
+    #[test]
+    fn rows_are_read_as_they_are_written() {
+        let mut rows = Rows::of(&RowType::new("t", 7, 8));
+        let read = |rows: &Rows| {
+            let mut out = BytesMut::new();
+            rows.to_sql(&Type::UNKNOWN, &mut out).expect("rows can be written");
+            out.freeze()
+        };
+        let none = read(&rows);
+        assert!(inner_rows(&none).is_ok_and(|rows| rows.is_empty()));
+        rows.push([Field::Text(Some("a")), Field::Int(None)]);
+        rows.push([Field::Text(Some("")), Field::Int(Some(5))]);
+        let two = read(&rows);
+        let back = inner_rows(&two).expect("rows can be read");
+        let columns: Vec<_> = back.iter().map(|row| (row.field(0), row.field(1), row.field(2))).collect();
+        let (first, second) = ((Type::TEXT, Some(&b"a"[..])), (Type::TEXT, Some(&b""[..])));
+        let five = 5i64.to_be_bytes();
+        assert_eq!(
+            columns,
+            [
+                (Some(first), Some((Type::INT8, None)), None),
+                (Some(second), Some((Type::INT8, Some(&five[..]))), None)
+            ]
+        );
+        for end in 0..two.len() {
+            assert!(inner_rows(&two[..end]).is_err(), "cut at {end}");
+        }
     }
 }

@@ -12,7 +12,7 @@ use super::columns::{self, Line, at, bytes, get, needed};
 use super::connect::{Failure, Link};
 use super::open::MIGRATION_LOCK;
 use super::read::{earlier_answer, journal_row};
-use super::write::{self, Manner};
+use super::write::{self, Manner, Outcome};
 use super::{Postgres, Shared, read};
 use crate::codec;
 use crate::error::StoreError;
@@ -202,7 +202,7 @@ impl Importing {
         }
     }
 
-    async fn changes(&self, lines: &[Line], tally: &Tally) -> Result<Vec<Option<IntentId>>, StoreError> {
+    async fn changes(&self, lines: &[Line], tally: &Tally) -> Result<Vec<Outcome>, StoreError> {
         let manner = Manner { relaxed: false, slot: SLOT };
         let written = write::changes(&self.within.client, &self.within.shared, lines, tally, &manner).await;
         written.map_err(Failure::into_error)
@@ -232,7 +232,7 @@ impl Importing {
             lines.push(line);
         }
         let written = self.changes(&lines, &Tally::default()).await?;
-        if written.iter().any(Option::is_none) {
+        if !written.iter().all(|outcome| matches!(outcome, Outcome::Written(_))) {
             return Err(StoreError::Damaged("two intents have the same hash".into()));
         }
         let (ids, until): (Vec<i64>, Vec<i64>) = kept.into_iter().unzip();

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{Mutex, Notify, mpsc, oneshot};
 use tokio_postgres::Client;
@@ -13,7 +13,7 @@ use twicesafe_core::{Action, IntentId, LaneName, WaitCause};
 use super::columns::Line;
 use super::connect::{Failure, Link, Patience};
 use super::locked::{self, Candidate};
-use super::write::{self, Manner};
+use super::write::{self, Manner, Outcome};
 use super::{Shared, read};
 use crate::error::StoreError;
 use crate::plan::{Applied, Order, Planned, Stored, Target, plan};
@@ -23,6 +23,11 @@ use crate::{BATCH_MAX, NameHash};
 /// Batches that are under way at a time whatever waits. With more, each would be smaller, and what a batch costs by itself
 /// count for more. The other workers are there for when one waits for somebody's lock.
 const FLIGHTS: usize = 2;
+/// Beside one that is under way another one leaves with at least this share of its commands (one in so many), so that those
+/// who were answered together go on together.
+const SHARE: usize = 2;
+/// So long others are waited for at most: what is under way may be stuck.
+const COMPANY_MAX: Duration = Duration::from_millis(5);
 /// So many commands make another batch worth its while.
 const FULL_FLIGHT: usize = 48;
 /// How often what somebody was in the way of is tried again.
@@ -106,6 +111,14 @@ impl Task {
         }
     }
 
+    /// Learns what there is, unless it has another name.
+    fn find(&mut self, hash: Option<NameHash>, stored: Arc<Stored>) {
+        match locked::check_name(&self.order, &stored) {
+            Ok(()) => self.learn(hash, Some(stored)),
+            Err(error) => self.answer(Err(error)),
+        }
+    }
+
     fn learn(&mut self, hash: Option<NameHash>, found: Option<Arc<Stored>>) {
         self.hash = self.hash.or(hash);
         self.id = self.id.or(found.as_ref().map(|stored| stored.id));
@@ -123,23 +136,31 @@ enum Subject {
 /// What workers take errands from.
 pub(super) struct Queue {
     errands: Mutex<mpsc::Receiver<Errand>>,
-    /// Batches under way.
+    /// Batches under way, and commands in them.
     flights: AtomicUsize,
+    flying: AtomicUsize,
     landed: Notify,
 }
 
 impl Queue {
     pub(super) fn new(errands: mpsc::Receiver<Errand>) -> Self {
-        Self { errands: Mutex::new(errands), flights: AtomicUsize::new(0), landed: Notify::new() }
+        let (flights, flying) = Default::default();
+        Self { errands: Mutex::new(errands), flights, flying, landed: Notify::new() }
+    }
+
+    /// Whether so many commands are worth a batch now.
+    fn may_leave(&self, commands: usize, alone: bool) -> bool {
+        let (flights, flying) = (self.flights.load(Ordering::Acquire), self.flying.load(Ordering::Acquire));
+        commands >= FULL_FLIGHT || flights < FLIGHTS && (alone || commands * SHARE >= flying)
     }
 
     /// Whatever waits, as soon as it may leave. `None` once nobody can send errands any more and none is left.
     async fn take(self: &Arc<Self>) -> Option<(Vec<Task>, Flight)> {
         let mut errands = self.errands.lock().await;
-        // Whoever was just answered may have the next command ready: let them send it, rather than leave with the first.
-        tokio::task::yield_now().await;
         let mut tasks = Vec::new();
         let mut next = Some(errands.recv().await?);
+        let mut company = std::pin::pin!(tokio::time::sleep(COMPANY_MAX));
+        let mut yielded = false;
         loop {
             while let Some(errand) = next {
                 match errand {
@@ -148,27 +169,49 @@ impl Queue {
                 }
                 next = if tasks.len() < BATCH_MAX { errands.try_recv().ok() } else { None };
             }
-            let ended = tasks.is_empty() || errands.is_closed();
-            if ended || tasks.len() >= FULL_FLIGHT || self.flights.load(Ordering::Acquire) < FLIGHTS {
+            if tasks.len() >= BATCH_MAX || errands.is_closed() {
                 break;
             }
-            tokio::select! {
-                errand = errands.recv() => next = errand,
-                () = self.landed.notified() => {}
+            if !self.may_leave(tasks.len(), company.is_elapsed()) {
+                tokio::select! {
+                    errand = errands.recv() => next = errand,
+                    () = self.landed.notified() => {}
+                    () = &mut company, if !company.is_elapsed() => {}
+                }
+            } else if yielded {
+                break;
+            } else {
+                // Whoever was just answered may have the next command ready: let them send it, rather than leave without. Once:
+                // where many are at work it takes a while.
+                yielded = true;
+                tokio::task::yield_now().await;
+                next = errands.try_recv().ok();
             }
         }
-        self.flights.fetch_add(1, Ordering::AcqRel);
-        Some((tasks, Flight(self.clone())))
+        let flight = Flight::leave(self, tasks.len());
+        Some((tasks, flight))
     }
 }
 
 /// A batch under way.
-struct Flight(Arc<Queue>);
+struct Flight {
+    queue: Arc<Queue>,
+    commands: usize,
+}
+
+impl Flight {
+    fn leave(queue: &Arc<Queue>, commands: usize) -> Self {
+        queue.flights.fetch_add(1, Ordering::AcqRel);
+        queue.flying.fetch_add(commands, Ordering::AcqRel);
+        Self { queue: queue.clone(), commands }
+    }
+}
 
 impl Drop for Flight {
     fn drop(&mut self) {
-        self.0.flights.fetch_sub(1, Ordering::AcqRel);
-        self.0.landed.notify_one();
+        self.queue.flights.fetch_sub(1, Ordering::AcqRel);
+        self.queue.flying.fetch_sub(self.commands, Ordering::AcqRel);
+        self.queue.landed.notify_one();
     }
 }
 
@@ -386,10 +429,7 @@ impl Worker {
         for task in tasks.iter_mut().filter(unread) {
             let subject = task.id.map(Subject::Number).or(task.hash.map(Subject::Name));
             match subject.and_then(|subject| by_subject.get(&subject)) {
-                Some((hash, stored)) => match locked::check_name(&task.order, stored) {
-                    Ok(()) => task.learn(Some(*hash), Some(stored.clone())),
-                    Err(error) => task.answer(Err(error)),
-                },
+                Some((hash, stored)) => task.find(Some(*hash), stored.clone()),
                 None => task.learn(None, None),
             }
         }
@@ -433,11 +473,21 @@ impl Worker {
         drop(lines);
         let somebody_waits = planned.len() < tasks.len();
         let mut now_known: HashMap<Subject, Option<Arc<Stored>>> = HashMap::new();
-        for ((index, mut applied), id) in planned.into_iter().zip(written) {
+        for ((index, mut applied), outcome) in planned.into_iter().zip(written) {
             let task = &mut tasks[index];
-            let Some(id) = id else {
-                task.belief = Belief::Unread;
-                continue;
+            let id = match outcome {
+                Outcome::Written(id) => id,
+                Outcome::Found(stored) => {
+                    if somebody_waits {
+                        now_known.extend(task.subjects().map(|subject| (subject, Some(stored.clone()))));
+                    }
+                    task.find(task.hash, stored);
+                    continue;
+                }
+                Outcome::Mistaken => {
+                    task.belief = Belief::Unread;
+                    continue;
+                }
             };
             if let Some(stored) = &mut applied.stored
                 && stored.id != id

@@ -1,26 +1,31 @@
 //! Writing: a batch of changes is one call of `ledger_apply`, and so one statement and one transaction.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
 use twicesafe_core::{IntentId, Timestamp};
 
 use super::Shared;
-use super::columns::{COLUMNS, Line, damaged, get};
+use super::columns::{self, COLUMNS, Line, at, get};
 use super::connect::Failure;
-use super::rows::{Field, RowType, Rows};
+use super::rows::{Field, RowType, Rows, inner_rows};
+use crate::NameHash;
 use crate::codec;
-use crate::plan::{Agenda, JournalRow, Queued};
+use crate::plan::{Agenda, JournalRow, Queued, Stored};
 use crate::tally::Tally;
 
 /// Parameters of `ledger_apply`.
-const PARAMETERS: usize = 26;
+const PARAMETERS: usize = 27;
 
 /// The call of `ledger_apply`.
 pub(super) fn apply_sql(schema: &str) -> String {
     let parameters: Vec<String> = (1..=PARAMETERS).map(|number| format!("${number}")).collect();
-    format!("SELECT {schema}ledger_apply({})", parameters.join(", "))
+    format!(
+        "SELECT now, recovering_since, written, there FROM {schema}ledger_apply({})",
+        parameters.join(", ")
+    )
 }
 
 /// The types of the rows that are sent.
@@ -43,15 +48,25 @@ pub(super) struct Manner {
     pub(super) slot: i64,
 }
 
-/// Writes changes. Answers, in their order, with the numbers of the intents; `None` where the belief behind a change
-/// was wrong and nothing of it was written. `unwritten` are counts of what needed no write.
+/// What came of a change.
+#[derive(Clone, Debug)]
+pub(super) enum Outcome {
+    /// It was written; the intent has this number.
+    Written(IntentId),
+    /// Nothing of it was written: it is about something new, and this was there.
+    Found(Arc<Stored>),
+    /// Nothing of it was written: the belief behind it was wrong.
+    Mistaken,
+}
+
+/// Writes changes. Answers, in their order, with what came of them. `unwritten` are counts of what needed no write.
 pub(super) async fn changes(
     client: &Client,
     shared: &Shared,
     lines: &[Line],
     unwritten: &Tally,
     manner: &Manner,
-) -> Result<Vec<Option<IntentId>>, Failure> {
+) -> Result<Vec<Outcome>, Failure> {
     let mut batch = Batch::new(&shared.row_types);
     // Positions are given to inserts first, then to updates, then to removals; by hash and by number, so that two batches
     // lock rows in the same order.
@@ -67,24 +82,32 @@ pub(super) async fn changes(
         batch.put(position, line);
         let next = kinds.len() as i64 + 1;
         let kind = *kinds.entry(&line.tally).or_insert(next);
-        batch.kinds.push(kind);
+        batch.is_of_kind(kind);
     }
-    batch.count(0, unwritten);
+    let rest = kinds.len() as i64 + 1;
     kinds.into_iter().for_each(|(tally, kind)| batch.count(kind, tally));
+    batch.count(rest, unwritten);
+    batch.times.push(1);
     let known_key = &shared.hasher.key()[..];
     let seldom = batch.has_what_is_seldom();
     let parameters = batch.parameters(manner, &known_key, &seldom);
     let row = client.query_typed_one(&shared.apply_sql, &parameters).await?;
-    let answer: Vec<Option<i64>> = get(&row, 0)?;
-    let [Some(now), recovering_since, numbers @ ..] = &answer[..] else {
-        return Err(damaged("a batch without an answer").into());
-    };
-    shared.time.sample(Timestamp::from_millis(*now), recovering_since.map(Timestamp::from_millis));
-    let mut written = vec![None; lines.len()];
-    for (index, id) in order.into_iter().zip(numbers) {
-        written[index] = id.map(IntentId::new);
+    shared.time.sample(Timestamp::from_millis(get(&row, 0)?), at(&row, 1)?);
+    let written: Vec<Option<i64>> = get(&row, 2)?;
+    let there = get::<Option<&[u8]>>(&row, 3)?.map(inner_rows).transpose()?.unwrap_or_default();
+    // What cannot be read is left to whoever asks for it alone: the others are written.
+    let found = there.iter().filter_map(|row| {
+        Some((columns::hash(row).ok()?, Arc::new(columns::stored(row, &shared.policies).ok()?)))
+    });
+    let mut found: HashMap<NameHash, Arc<Stored>> = found.collect();
+    let mut outcomes = vec![Outcome::Mistaken; lines.len()];
+    for (index, id) in order.into_iter().zip(written) {
+        let there = || found.remove(&lines[index].hash()?).map(Outcome::Found);
+        if let Some(outcome) = id.map(|id| Outcome::Written(IntentId::new(id))).or_else(there) {
+            outcomes[index] = outcome;
+        }
     }
-    Ok(written)
+    Ok(outcomes)
 }
 
 /// What is sent.
@@ -95,6 +118,8 @@ struct Batch {
     updated_ids: Vec<i64>,
     /// By position: which of the counts are its own.
     kinds: Vec<i64>,
+    /// By kind: how many there are.
+    times: Vec<i64>,
     removals: Vec<i64>,
     removed_versions: Vec<i64>,
     archived: Vec<i64>,
@@ -122,6 +147,7 @@ impl Batch {
             updates: Rows::of(&types.intent),
             updated_ids: Vec::new(),
             kinds: Vec::new(),
+            times: Vec::new(),
             removals: Vec::new(),
             removed_versions: Vec::new(),
             archived: Vec::new(),
@@ -215,6 +241,15 @@ impl Batch {
         }
     }
 
+    /// The next change is of that kind. Kinds are numbered as they come.
+    fn is_of_kind(&mut self, kind: i64) {
+        self.kinds.push(kind);
+        if kind > self.times.len() as i64 {
+            self.times.push(0);
+        }
+        self.times[kind as usize - 1] += 1;
+    }
+
     /// What is counted with each change of a kind.
     fn count(&mut self, kind: i64, tally: &Tally) {
         for (hour, name, n) in tally.rows() {
@@ -256,6 +291,7 @@ impl Batch {
             self.journal.parameter(),
             self.counts.parameter(),
             (&self.kinds, Type::INT8_ARRAY),
+            (&self.times, Type::INT8_ARRAY),
             (seldom, Type::BOOL),
             (&self.removals, Type::INT8_ARRAY),
             (&self.removed_versions, Type::INT8_ARRAY),

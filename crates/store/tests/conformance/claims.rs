@@ -3,8 +3,8 @@
 use futures_util::future::join_all;
 use twicesafe_core::journal::Event;
 use twicesafe_core::{
-    Action, Forget, IntentId, MarkUndone, Notice, OnMismatch, Outcome, Policy, Recipe, Recovery, Refusal,
-    Renew, Replay, Report, Reset, Status, Verdict, WaitCause,
+    Action, Answer, Forget, IntentId, MarkUndone, Notice, OnMismatch, Outcome, Policy, Recipe, Recovery,
+    Refusal, Renew, Replay, Report, Reset, Status, Timestamp, Verdict, WaitCause,
 };
 use twicesafe_store::{Applied, Order};
 
@@ -107,6 +107,32 @@ pub async fn s7_a_claim_is_visible_to_everybody_at_once(world: &World) {
 }
 
 /// However often an answer was given again here, what somebody else did about it is seen by the next claim.
+/// Repetitions come beside first claims, in one batch, with answers small and large.
+pub async fn s1_repetitions_among_first_claims_get_the_first_answer(world: &World) {
+    let policy = Policy::default();
+    let sizes = [0, 1, 1_000, 65_536, 65_537, 300_000];
+    let body = |size: usize| bytes::Bytes::from(vec![size as u8; size]);
+    for size in sizes {
+        let claimed = world.tell(claim(&format!("of {size}"), &policy)).await;
+        world.tell(settle(&claimed, Outcome::Answered(Answer::of(body(size))))).await;
+    }
+    let keys: Vec<String> = (0..60)
+        .map(|n| if n % 3 == 0 { format!("of {}", sizes[n / 3 % 6]) } else { format!("new {n}") })
+        .collect();
+    let told = at_once(world, keys.iter().map(|key| claim(key, &policy).into()).collect()).await;
+    for (key, applied) in keys.iter().zip(told) {
+        match (key.strip_prefix("of "), applied.verdict) {
+            (Some(size), Verdict::Replay(Replay { answer: Some(answer), .. })) => {
+                assert_eq!(answer.bytes(), Some(&body(size.parse().unwrap())), "{key}");
+            }
+            (None, Verdict::Proceed(_)) => {}
+            (_, other) => panic!("{key}: {other:?}"),
+        }
+    }
+    let statistics = world.store.statistics(Timestamp::default(), Timestamp::NEVER).await.unwrap();
+    assert_eq!(statistics.events(Event::Claimed), 46, "6 that were settled and 40 that were not");
+}
+
 pub async fn s29_what_others_changed_is_seen_at_once(world: &World) {
     let policy = Policy::default();
     let replayed = async |key: &str| {

@@ -91,6 +91,7 @@ every_store! {
     }
     claims {
         s1_64_callers_of_one_key_get_one_permit
+        s1_repetitions_among_first_claims_get_the_first_answer
         s5_other_input_is_refused_while_something_may_have_been_sent
         s5_other_input_is_a_correction_where_nothing_was_sent
         s4_another_recipe_is_told_the_first_one
