@@ -127,7 +127,7 @@ pub struct Provider {
 pub struct Handshake {
     /// What tells it from an event: an expression.
     pub when: String,
-    /// What it wants to hear: an expression that gives text, or anything else, which is told as JSON.
+    /// What it wants to hear: an expression that gives text, `null` (204 and no body), or anything else, which is told as JSON.
     pub answer: String,
 }
 

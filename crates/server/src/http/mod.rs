@@ -45,6 +45,10 @@ impl Response {
         Self { status, headers, body: Body::whole(bytes.into()) }
     }
 
+    pub(crate) fn empty(status: StatusCode) -> Self {
+        Self { status, headers: HeaderMap::new(), body: Body::whole(Bytes::new()) }
+    }
+
     #[must_use]
     pub(crate) fn header(mut self, name: &'static str, value: HeaderValue) -> Self {
         self.headers.insert(name, value);

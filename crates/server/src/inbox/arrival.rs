@@ -143,6 +143,7 @@ fn handshake(inbox: &Inbox, view: &Value) -> Option<Response> {
     let sight = Sight { event: Some(view), ..Sight::default() };
     when.holds(&sight).ok().filter(|holds| *holds)?;
     Some(match answer.value(&sight).ok()? {
+        Value::Null => Response::empty(StatusCode::NO_CONTENT),
         Value::String(text) => Response::whole(StatusCode::OK, "text/plain; charset=utf-8", text),
         other => Response::json(StatusCode::OK, &other),
     })

@@ -231,6 +231,39 @@ async fn handshakes_are_answered_and_are_no_events() {
 }
 
 #[tokio::test]
+async fn discord_asks_in_two_ways_whether_anybody_is_there() {
+    let key = ring::signature::Ed25519KeyPair::from_seed_unchecked(&[7; 32]).unwrap();
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let public = hex(ring::signature::KeyPair::public_key(&key).as_ref());
+    let rules =
+        format!("    provider: discord\n    secrets: ['{public}']\n    id: event.body.event.timestamp\n");
+    let inbox = Inbox::with(&rules).await;
+    let send = async |body: &str, signed: &str| {
+        let at = inbox.now_s().to_string();
+        let signature = hex(key.sign(format!("{at}{signed}").as_bytes()).as_ref());
+        let headers = [
+            ("content-type", "application/json"),
+            ("x-signature-timestamp", at.as_str()),
+            ("x-signature-ed25519", signature.as_str()),
+        ];
+        inbox.world.send("POST", "/in/shop", &headers, body.as_bytes()).await
+    };
+    let ping = r#"{"version":1,"application_id":"1","type":0}"#;
+    let heard = send(ping, ping).await;
+    assert_eq!((heard.status, heard.text.as_str()), (204, ""));
+    let interaction = r#"{"id":"2","application_id":"1","token":"t","type":1,"version":1}"#;
+    let heard = send(interaction, interaction).await;
+    assert_eq!((heard.status, &heard.json), (200, &json!({ "type": 1 })));
+    // Whoever cannot sign learns nothing, as Discord tests.
+    send(ping, "something else").await.refused(401, "TS0111");
+    let event = r#"{"version":1,"application_id":"1","type":1,"event":{"type":"APPLICATION_AUTHORIZED","timestamp":"2026-11-16T05:00:00.000000Z"}}"#;
+    assert_eq!(send(event, event).await.json["accepted"], 1);
+    inbox.requests(1).await;
+    assert_eq!(inbox.world.get("/v1/intents").await.json["intents"].as_array().unwrap().len(), 1);
+    inbox.world.stop().await;
+}
+
+#[tokio::test]
 async fn what_does_not_fit_is_refused_with_its_reason() {
     let inbox = Inbox::with("    bytes_max: 1000\n    id: event.body.id\n").await;
     inbox.world.post("/in/other", &json!({})).await.refused(404, "TS0110");
