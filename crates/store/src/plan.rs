@@ -9,6 +9,7 @@ use twicesafe_core::{
     Timestamp, Transition, Verdict, decide,
 };
 
+use crate::error::StoreError;
 use crate::tally::{REVIEWS, Tally};
 
 /// What a store believes about an intent. Handed out with every answer, so that the next command about the same intent
@@ -196,6 +197,16 @@ pub(crate) fn plan(
         claim.filter(|_| stored.as_ref().is_some_and(new_generation)).and_then(|claim| claim.request.clone());
     let change = Change { before: found.cloned(), after: stored.clone(), journal, lane, request };
     Planned { change: Some(change), applied: applied(stored, true) }
+}
+
+/// Two names with the same hash would be taken for one.
+pub(crate) fn check_name(order: &Order, stored: &Stored) -> Result<(), StoreError> {
+    match (&order.target, &stored.record.name) {
+        (Target::Name(name), Some(there)) if there != name => {
+            Err(StoreError::Damaged("two names have the same hash".into()))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// A line of the agenda: everything that is not simply done has one.

@@ -169,8 +169,7 @@ CREATE FUNCTION ledger_apply(
 ) LANGUAGE plpgsql
 SET search_path FROM CURRENT
 SET lock_timeout = '250ms'
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-SET jit = off SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -208,7 +207,7 @@ BEGIN
                 SELECT ROW (i.*, a.head, a.body)::intent_and_answer FROM unnest(missing) n
                 CROSS JOIN LATERAL (SELECT i.* FROM intent i WHERE i.hash = inserts[n].hash OFFSET 0) i
                 LEFT JOIN LATERAL (SELECT a.head, a.body FROM answer a WHERE a.intent = i.id OFFSET 0) a ON true
-                WHERE coalesce(octet_length(a.body), 0) <= 65536));
+                WHERE coalesce(octet_length(a.head), 0) + coalesce(octet_length(a.body), 0) <= 8192));
             FOREACH place IN ARRAY missing LOOP
                 written[place] := NULL;
                 times[kinds[place]] := times[kinds[place]] - 1;
@@ -240,8 +239,10 @@ BEGIN
                 settled_at = n.settled_at, tombstone = n.tombstone, settle_receipt = n.settle_receipt,
                 detail = n.detail, salt = n.salt, journal_rows = n.journal_rows, journal_head = n.journal_head,
                 keep_until = CASE WHEN i.tombstone <> n.tombstone THEN n.keep_until ELSE i.keep_until END
-            FROM unnest(updates) n
-            WHERE i.id = n.id AND i.version = n.version - 1
+            FROM (
+                SELECT n.*, (SELECT i.ctid FROM intent i WHERE i.id = n.id) AS place
+                FROM unnest(updates) n OFFSET 0) n
+            WHERE i.ctid = n.place AND i.version = n.version - 1
             RETURNING n.id)
         SELECT coalesce(array_agg(u.id), '{}') INTO changed FROM updated u;
         written := written || updated_ids;
@@ -306,8 +307,11 @@ BEGIN
         SELECT written[n.intent], n.head, n.body FROM unnest(answers) n WHERE written[n.intent] IS NOT NULL;
     END IF;
     IF cardinality(agenda_before) > 0 THEN
-        DELETE FROM agenda g USING unnest(agenda_before) n
-        WHERE g.status = n.status AND g.wake_at = n.wake_at AND g.intent = written[n.intent];
+        DELETE FROM agenda WHERE ctid = ANY (ARRAY(
+            SELECT (
+                SELECT g.ctid FROM agenda g
+                WHERE g.status = n.status AND g.wake_at = n.wake_at AND g.intent = written[n.intent])
+            FROM unnest(agenda_before) n));
     END IF;
     IF cardinality(agenda_after) > 0 THEN
         INSERT INTO agenda (status, wake_at, intent, due_at)

@@ -164,7 +164,8 @@ impl Columns for Row {
 
 impl Columns for Inner<'_> {
     fn column<'a, T: FromSql<'a>>(&'a self, index: usize) -> Result<T, StoreError> {
-        let (of, value) = self.field(index).ok_or_else(|| damaged("a row with a column too few"))?;
+        let field = self.field(index).filter(|(of, _)| T::accepts(of));
+        let (of, value) = field.ok_or_else(|| damaged("a row with other columns than ours"))?;
         T::from_sql_nullable(&of, value).map_err(|error| StoreError::Damaged(error.to_string()))
     }
 }

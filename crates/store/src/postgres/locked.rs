@@ -17,8 +17,7 @@ use super::connect::Failure;
 use super::read;
 use super::write::{self, Manner, Outcome};
 use crate::NameHash;
-use crate::error::StoreError;
-use crate::plan::{Applied, Order, Planned, Stored, Target, plan, version_of};
+use crate::plan::{Applied, Order, Planned, Stored, Target, check_name, plan, version_of};
 use crate::tally::Tally;
 
 /// When to come back to what another transaction has locked and not committed yet.
@@ -277,16 +276,6 @@ async fn look(client: &Client, shared: &Shared, candidates: &[&Candidate<'_>]) -
         known.by_hash.insert(hash, stored);
     }
     Ok(known)
-}
-
-/// Two names with the same hash would be taken for one.
-pub(super) fn check_name(order: &Order, stored: &Stored) -> Result<(), StoreError> {
-    match (&order.target, &stored.record.name) {
-        (Target::Name(name), Some(there)) if there != name => {
-            Err(StoreError::Damaged("two names have the same hash".into()))
-        }
-        _ => Ok(()),
-    }
 }
 
 async fn open_works(

@@ -137,6 +137,7 @@ impl ToSql for Rows {
 pub(super) struct Inner<'a>(Vec<(u32, Option<&'a [u8]>)>);
 
 impl<'a> Inner<'a> {
+    /// `None`: there is no such column, or its type is nothing we use.
     pub(super) fn field(&self, index: usize) -> Option<(Type, Option<&'a [u8]>)> {
         let (of, value) = *self.0.get(index)?;
         Some((Type::from_oid(of)?, value))

@@ -1,5 +1,5 @@
-//! Workers: each has a connection, takes whatever waits, decides it, and writes it with one statement (group commit
-//! without a timer). While one waits for its commit, the others go on.
+//! Workers: each has a connection, takes whatever waits, decides it, and writes it with one statement (group commit: a command
+//! that is alone leaves at once). While one waits for its commit, the others go on.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,7 +16,7 @@ use super::locked::{self, Candidate};
 use super::write::{self, Manner, Outcome};
 use super::{Shared, read};
 use crate::error::StoreError;
-use crate::plan::{Applied, Order, Planned, Stored, Target, plan};
+use crate::plan::{Applied, Order, Planned, Stored, Target, check_name, plan};
 use crate::tally::Tally;
 use crate::{BATCH_MAX, NameHash};
 
@@ -113,7 +113,7 @@ impl Task {
 
     /// Learns what there is, unless it has another name.
     fn find(&mut self, hash: Option<NameHash>, stored: Arc<Stored>) {
-        match locked::check_name(&self.order, &stored) {
+        match check_name(&self.order, &stored) {
             Ok(()) => self.learn(hash, Some(stored)),
             Err(error) => self.answer(Err(error)),
         }
@@ -172,11 +172,13 @@ impl Queue {
             if tasks.len() >= BATCH_MAX || errands.is_closed() {
                 break;
             }
-            if !self.may_leave(tasks.len(), company.is_elapsed()) {
+            // Asked once: it may come true between two questions.
+            let alone = company.is_elapsed();
+            if !self.may_leave(tasks.len(), alone) {
                 tokio::select! {
                     errand = errands.recv() => next = errand,
                     () = self.landed.notified() => {}
-                    () = &mut company, if !company.is_elapsed() => {}
+                    () = &mut company, if !alone => {}
                 }
             } else if yielded {
                 break;
@@ -262,6 +264,8 @@ impl Worker {
             match failure {
                 None => turns = 0,
                 Some(failure @ Failure::Lost(_)) => {
+                    // Others need not wait with this one.
+                    self.flight = None;
                     self.link.drop_client().await;
                     if !patience.pause().await {
                         tasks.iter_mut().for_each(|task| task.answer(Err(failure.clone().into_error())));
@@ -269,7 +273,6 @@ impl Worker {
                 }
                 Some(Failure::InTheWay) if turns < TURNS_MAX => {
                     turns += 1;
-                    // Others need not wait with this one.
                     self.flight = None;
                     let found = patience.bound(self.find_held(&tasks[..end])).await.unwrap_or(false);
                     if together && !found {
@@ -502,8 +505,10 @@ impl Worker {
         }
         for task in tasks.iter_mut().filter(|task| somebody_waits && task.is_open()) {
             let known = task.subjects().find_map(|subject| now_known.get(&subject)).cloned();
-            if let Some(known) = known {
-                task.learn(None, known);
+            match known {
+                Some(Some(stored)) => task.find(None, stored),
+                Some(None) => task.learn(None, None),
+                None => {}
             }
         }
         Ok(())

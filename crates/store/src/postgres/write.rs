@@ -1,6 +1,6 @@
 //! Writing: a batch of changes is one call of `ledger_apply`, and so one statement and one transaction.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use tokio_postgres::Client;
@@ -94,12 +94,18 @@ pub(super) async fn changes(
     let row = client.query_typed_one(&shared.apply_sql, &parameters).await?;
     shared.time.sample(Timestamp::from_millis(get(&row, 0)?), at(&row, 1)?);
     let written: Vec<Option<i64>> = get(&row, 2)?;
-    let there = get::<Option<&[u8]>>(&row, 3)?.map(inner_rows).transpose()?.unwrap_or_default();
-    // What cannot be read is left to whoever asks for it alone: the others are written.
+    // It is written: what cannot be read of what was there is left to whoever asks for it alone.
+    let there = get::<Option<&[u8]>>(&row, 3)?.and_then(|rows| inner_rows(rows).ok()).unwrap_or_default();
     let found = there.iter().filter_map(|row| {
         Some((columns::hash(row).ok()?, Arc::new(columns::stored(row, &shared.policies).ok()?)))
     });
     let mut found: HashMap<NameHash, Arc<Stored>> = found.collect();
+    if !found.is_empty() {
+        // Found before the same batch changed it.
+        let changed: HashSet<IntentId> =
+            lines.iter().filter_map(|line| Some(line.change.before.as_ref()?.id)).collect();
+        found.retain(|_, stored| !changed.contains(&stored.id));
+    }
     let mut outcomes = vec![Outcome::Mistaken; lines.len()];
     for (index, id) in order.into_iter().zip(written) {
         let there = || found.remove(&lines[index].hash()?).map(Outcome::Found);

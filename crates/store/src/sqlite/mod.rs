@@ -24,7 +24,7 @@ use twicesafe_core::{Action, IntentId, Timestamp};
 use crate::clock::{Clock, LedgerTime};
 use crate::codec::Policies;
 use crate::error::StoreError;
-use crate::plan::{Applied, Order, Target, plan};
+use crate::plan::{Applied, Order, Target, check_name, plan};
 use crate::tally::Tally;
 use crate::{Dice, NameHasher, Options, QUEUE_MAX};
 use read::Readers;
@@ -180,6 +180,7 @@ impl Sqlite {
             && may_look
             && let Some(stored) = self.look(name)?
         {
+            check_name(&order, &stored)?;
             let reading = self.shared.time.read(Timestamp::default());
             let moment = reading.moment(Some(&stored.record.policy), None, self.shared.dice.roll());
             let planned = plan(Some(&stored), stored.id, None, &order, &moment);

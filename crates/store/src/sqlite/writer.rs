@@ -16,7 +16,7 @@ use super::{Aside, Errand, Shared, read};
 use crate::NameHash;
 use crate::clock::Reading;
 use crate::error::StoreError;
-use crate::plan::{Applied, Order, Planned, Stored, Target, plan};
+use crate::plan::{Applied, Order, Planned, Stored, Target, check_name, plan};
 use crate::tally::Tally;
 
 pub(super) struct Writer<'c> {
@@ -393,19 +393,10 @@ impl<'a, 'c> Session<'a, 'c> {
         let policies = &self.shared.policies;
         let found = match (&order.target, hash) {
             (Target::Id(id), _) => read::by_id(self.connection, policies, *id)?,
-            (Target::Name(name), Some(hash)) => {
-                let found = read::by_hash(self.connection, policies, hash)?;
-                if found
-                    .as_ref()
-                    .and_then(|stored| stored.record.name.as_ref())
-                    .is_some_and(|there| there != name)
-                {
-                    return Err(StoreError::Damaged("two names have the same hash".into()));
-                }
-                found
-            }
+            (Target::Name(_), Some(hash)) => read::by_hash(self.connection, policies, hash)?,
             (Target::Name(_), None) => None,
         };
+        found.iter().try_for_each(|stored| check_name(order, stored))?;
         Ok(found.map(Arc::new))
     }
 

@@ -26,6 +26,20 @@ pub async fn a_row_that_cannot_be_read_does_not_take_its_batch_with_it(world: &W
     assert_eq!(world.other.find(&name("c")).await.unwrap().unwrap().record.status, Status::Done);
 }
 
+/// Under a name stands somebody else's row: nobody is given its answer, however many ask at once.
+pub async fn a_row_with_another_name_is_nobodys_answer(world: &World) {
+    let policy = Policy::default();
+    let claimed = world.tell(claim("mine", &policy)).await;
+    world.tell(settle(&claimed, answered("mine"))).await;
+    world.sql("UPDATE intent SET key = 'yours' WHERE key = 'mine'").await;
+    let told = world.store.apply((0..3).map(|_| claim("mine", &policy).into()).collect()).await;
+    let codes: Vec<_> = told
+        .iter()
+        .map(|told| told.as_ref().map(|told| &told.verdict).map_err(|error| error.code()))
+        .collect();
+    assert_eq!(codes, [const { Err(Code::LedgerDamaged) }; 3]);
+}
+
 /// The journal already has the row that a report would write: the report fails, and none of it is written.
 pub async fn a_row_that_cannot_be_written_does_not_take_its_batch_with_it(world: &World) {
     let policy = Policy::default();
