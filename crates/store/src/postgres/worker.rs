@@ -514,3 +514,42 @@ impl Worker {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_leave_in_company() {
+        let queue = Arc::new(Queue::new(mpsc::channel(1).1));
+        assert!(queue.may_leave(1, false), "nothing is under way");
+        let first = Flight::leave(&queue, 10);
+        assert!(!queue.may_leave(4, false), "fewer than half");
+        assert!(queue.may_leave(5, false));
+        assert!(queue.may_leave(1, true), "nobody came");
+        let second = Flight::leave(&queue, 5);
+        assert!(!queue.may_leave(FULL_FLIGHT - 1, true), "two are enough");
+        assert!(queue.may_leave(FULL_FLIGHT, false));
+        drop(first);
+        assert!(!queue.may_leave(2, false));
+        assert!(queue.may_leave(3, false));
+        drop(second);
+        assert!(queue.may_leave(1, false));
+    }
+
+    #[tokio::test]
+    async fn nobody_waits_for_ever_for_company() {
+        let (sender, errands) = mpsc::channel(4);
+        let queue = Arc::new(Queue::new(errands));
+        let stuck = Flight::leave(&queue, 10);
+        sender.send(Errand::Several(Vec::new())).await.expect("there is room");
+        let since = Instant::now();
+        let (_, flight) = queue.take().await.expect("the queue is open");
+        assert!(since.elapsed() >= COMPANY_MAX, "others are waited for");
+        drop(flight);
+        drop(stuck);
+
+        drop(sender);
+        assert!(queue.take().await.is_none(), "nobody can send any more");
+    }
+}
