@@ -126,10 +126,11 @@ async fn s9_a_permit_does_not_send_when_its_lease_is_nearly_over() {
 #[tokio::test]
 async fn s10_heartbeats_keep_a_long_act_alive() {
     let (ledger, shop) = (memory().await, Shop::default());
-    let long = intent(Recovery::Person).lease(Duration::from_millis(90));
+    // Long enough for a busy machine to renew it in time.
+    let long = intent(Recovery::Person).lease(Duration::from_millis(600));
     let counted = shop.clone();
     let act = move |attempt: twicesafe_ledger::Attempt| async move {
-        tokio::time::sleep(Duration::from_millis(400)).await;
+        tokio::time::sleep(Duration::from_millis(2000)).await;
         attempt.check_send()?;
         counted.take()
     };
@@ -137,7 +138,7 @@ async fn s10_heartbeats_keep_a_long_act_alive() {
         let (ledger, long) = (ledger.clone(), long.clone());
         async move { ledger.run(long, act).await }
     });
-    tokio::time::sleep(Duration::from_millis(250)).await;
+    tokio::time::sleep(Duration::from_millis(1500)).await;
     assert_eq!(ledger.sweep().await.unwrap().expired, 0, "the lease was renewed");
     assert!(run(&ledger, long, &shop).await.unwrap().replayed);
     assert!(!acting.await.unwrap().unwrap().replayed);
