@@ -21,7 +21,7 @@ const BACKLOG_EVENT_BYTES: usize = 200;
 const SECRET: &[u8] = b"bench-secret";
 const CONNECTIONS: usize = 64;
 /// How long handing over may take to catch up.
-const CAUGHT_UP_WITHIN: Duration = Duration::from_secs(120);
+const CAUGHT_UP_WITHIN: Duration = Duration::from_secs(600);
 
 /// One event, signed the way GitHub does.
 #[derive(Clone)]
@@ -137,6 +137,20 @@ pub(crate) async fn measure(
     report: &Report,
     load: impl Fn(usize, u64) -> Load,
 ) -> Result<(), Box<dyn std::error::Error>> {
+    if plan.wants("acknowledgements") {
+        arrivals(plan, report, &load).await?;
+    }
+    if plan.wants("backlog") {
+        backlog(plan, report, load).await?;
+    }
+    Ok(())
+}
+
+async fn arrivals(
+    plan: &Plan,
+    report: &Report,
+    load: &impl Fn(usize, u64) -> Load,
+) -> Result<(), Box<dyn std::error::Error>> {
     let redis = plan.redis.as_deref().ok_or("--redis HOST:PORT is needed for that part")?;
     let (_target, at) = destination(100, Duration::ZERO)?;
     report.heading("The inbox against Redis (SET, appendfsync always), 64 connections, 2 KiB, SQLite");
@@ -182,10 +196,11 @@ pub(crate) async fn measure(
     let mut meanwhile: Vec<f64> = beside.iter().map(|(_, rate)| *rate).collect();
     meanwhile.sort_by(f64::total_cmp);
     report.line(&format!("handed over meanwhile: {:.0}/s", meanwhile[meanwhile.len() / 2]));
-    backlog(plan, report, load).await
+    Ok(())
 }
 
-/// Arrival with nothing behind it, and with a million events that wait.
+/// Arrival at three ledgers in turn: an empty one, one with a million events that were handed over, and one with a million that
+/// wait. A ledger that grows costs something by itself (see the growth part); what the backlog costs is what comes on top of it.
 async fn backlog(
     plan: &Plan,
     report: &Report,
@@ -194,14 +209,42 @@ async fn backlog(
     report.heading(&format!("A backlog of {} events", plan.growth_intents));
     // Nobody is there: the circuit opens, and is tried again and again.
     let away = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
-    let serving = serving(plan, "backlog", &away).await?;
-    let mut without = Vec::new();
-    for round in 0..plan.rounds {
-        let sender = Sender::new(&serving, &format!("without-{round}-"), EVENT_BYTES).await?;
-        without.push(harness::run(&load(CONNECTIONS, 0), &sender).await?);
+    let empty = serving(plan, "empty", &away).await?;
+    let (target, at) = destination(100, Duration::ZERO)?;
+    let handed_over = serving(plan, "handed-over", &at).await?;
+    fill(plan, &handed_over).await?;
+    let started = Instant::now();
+    while delivered(&handed_over).await? < plan.growth_intents / CONNECTIONS as u64 * CONNECTIONS as u64 {
+        if started.elapsed() > CAUGHT_UP_WITHIN {
+            return Err("what was to be handed over was not".into());
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    let before = serving.resident()?;
-    let sender = Sender::new(&serving, "backlog-", BACKLOG_EVENT_BYTES).await?;
+    drop(target);
+    let waiting = serving(plan, "backlog", &away).await?;
+    let filled = fill(plan, &waiting).await?;
+    report.line(&format!("filled at {filled:.0}/s"));
+    let mut runs: [Vec<Run>; 3] = Default::default();
+    for round in 0..plan.rounds {
+        for (serving, runs) in [&empty, &handed_over, &waiting].into_iter().zip(&mut runs) {
+            let sender = Sender::new(serving, &format!("round-{round}-"), EVENT_BYTES).await?;
+            runs.push(harness::run(&load(CONNECTIONS, 0), &sender).await?);
+        }
+    }
+    let memory = [empty.resident()?, handed_over.resident()?, waiting.resident()?];
+    let [empty, handed_over, waiting] = runs;
+    report.compare("acknowledgements", "empty", &empty, "all handed over", &handed_over, None);
+    report.compare("acknowledgements", "all handed over", &handed_over, "all waiting", &waiting, Some(0.9));
+    let [empty, handed_over, waiting] = memory.map(|bytes| bytes as f64 / 1e6);
+    report.line(&format!(
+        "memory of the servers: empty {empty:.0} MB, all handed over {handed_over:.0} MB, all waiting {waiting:.0} MB"
+    ));
+    Ok(())
+}
+
+/// Sends the backlog; says how many a second arrived.
+async fn fill(plan: &Plan, serving: &Serving) -> Result<f64, Box<dyn std::error::Error>> {
+    let sender = Sender::new(serving, "backlog-", BACKLOG_EVENT_BYTES).await?;
     let each = plan.growth_intents / CONNECTIONS as u64;
     let started = Instant::now();
     let filling: Vec<_> = (0..CONNECTIONS)
@@ -220,19 +263,5 @@ async fn backlog(
     for filling in filling {
         filling.await?.map_err(|error| error.to_string())?;
     }
-    let filled = plan.growth_intents as f64 / started.elapsed().as_secs_f64();
-    report.line(&format!("filled at {filled:.0}/s"));
-    let mut with = Vec::new();
-    for round in 0..plan.rounds {
-        let sender = Sender::new(&serving, &format!("with-{round}-"), EVENT_BYTES).await?;
-        with.push(harness::run(&load(CONNECTIONS, 0), &sender).await?);
-    }
-    let after = serving.resident()?;
-    report.compare("acknowledgements", "without", &without, "with", &with, Some(0.9));
-    report.line(&format!(
-        "memory of the server: {:.0} MB before, {:.0} MB with the backlog",
-        before as f64 / 1e6,
-        after as f64 / 1e6
-    ));
-    Ok(())
+    Ok(plan.growth_intents as f64 / started.elapsed().as_secs_f64())
 }

@@ -134,9 +134,8 @@ pub enum Outcome {
         reason: Arc<str>,
         /// When the destination asked to be tried again.
         retry_after: Option<Duration>,
-        /// The caller was told and must mend something first (401, 403, 407): counts as no attempt, and nobody tries
-        /// again by himself.
-        passed_on: bool,
+        /// What it counts as.
+        counts: Counts,
     },
     /// It may or may not have happened (S17).
     Unknown {
@@ -149,10 +148,25 @@ pub enum Outcome {
     },
 }
 
+/// What an attempt counts as that did not reach the destination.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Counts {
+    /// As one of the attempts there are. The next is due after a backoff.
+    AsAttempt,
+    /// As none: it has to wait for somebody else. It is due again after a backoff.
+    AsWaiting,
+    /// As none: the caller was told and must mend something first (401, 403, 407). Nobody tries again by himself.
+    AsPassedOn,
+}
+
 impl Outcome {
     /// Nothing was sent; it may be tried again after a backoff.
     pub fn not_sent(reason: &str) -> Self {
-        Self::NotSent { reason: cut(reason, REASON_BYTES_MAX).into(), retry_after: None, passed_on: false }
+        Self::NotSent {
+            reason: cut(reason, REASON_BYTES_MAX).into(),
+            retry_after: None,
+            counts: Counts::AsAttempt,
+        }
     }
 
     /// Nobody knows.

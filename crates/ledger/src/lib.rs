@@ -77,7 +77,7 @@ pub use sweep::{Sweeps, Swept};
 pub use transaction::TransactionError;
 pub use trouble::Trouble;
 pub use twicesafe_core::{
-    Actor, Alert, Answer, ApprovalRule, Backoff, Body, Code, CommandId, ExternalId, Fence, Finding,
+    Actor, Alert, Answer, ApprovalRule, Backoff, Body, Code, CommandId, Counts, ExternalId, Fence, Finding,
     Fingerprint, Grant, IntentId, InvalidName, InvalidPolicy, Key, KeyPart, LaneName, Lookup, Name, Noted,
     Notice, OnMismatch, OnReview, Outcome, PermitKind, Policy, Recipe, Record, Recovery, Refusal, Replay,
     Report, Resolution, Scope, Source, Status, Timestamp, Verdict, VersionMeans, Wait, WaitCause,

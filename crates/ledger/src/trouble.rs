@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use twicesafe_core::{Answer, Outcome};
+use twicesafe_core::{Answer, Counts, Outcome};
 
 /// What an act says when there is no answer.
 ///
@@ -57,8 +57,8 @@ impl Trouble {
     /// The caller was told and must mend something first: this counts as no attempt.
     #[must_use]
     pub fn passed_on(mut self) -> Self {
-        if let Outcome::NotSent { passed_on, .. } = &mut self.0 {
-            *passed_on = true;
+        if let Outcome::NotSent { counts, .. } = &mut self.0 {
+            *counts = Counts::AsPassedOn;
         }
         self
     }

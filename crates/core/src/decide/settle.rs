@@ -1,7 +1,7 @@
 //! Reports: what a holder says came of its permit, in time or too late.
 
 use super::*;
-use crate::answer::{Finding, Outcome, Report};
+use crate::answer::{Counts, Finding, Outcome, Report};
 use crate::command::{Renew, Settle};
 use crate::permit::PermitKind;
 use crate::record::{Attempt, Receipt};
@@ -84,15 +84,16 @@ fn acted(draft: &mut Draft<'_>, attempt: &Attempt, outcome: &Outcome) {
             }
             draft.journal_answer(Event::Refused, "", answer);
         }
-        Outcome::NotSent { reason, retry_after, passed_on } => {
-            if *passed_on {
+        Outcome::NotSent { reason, retry_after, counts } => {
+            let passed_on = *counts == Counts::AsPassedOn;
+            if *counts != Counts::AsAttempt {
                 draft.record.tries = draft.record.tries.saturating_sub(1);
             }
             let out_of_attempts = draft.record.tries >= draft.record.policy.attempts_max;
             if draft.settled_by_kept() {
             } else if draft.record.doubt {
                 draft.follow_class(*retry_after);
-                if *passed_on && draft.record.status == Status::Retryable {
+                if passed_on && draft.record.status == Status::Retryable {
                     draft.record.due_at = None;
                 }
             } else {

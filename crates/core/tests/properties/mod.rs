@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use twicesafe_core::{
-    Action, Actor, Adopt, After, Answer, ApprovalRule, Approve, Ask, Claim, Command, CommandId, Fence,
-    Finding, Fingerprint, Forget, Grant, IntentId, Lane, LaneName, Lookup, MarkUndone, Moment, Name, Outcome,
-    Place, Policy, Purge, Recipe, Record, Recovery, Reject, Renew, Report, Reset, Resolution, Resolve, Salt,
-    Settle, Status, Timestamp, Transition, Verdict, decide,
+    Action, Actor, Adopt, After, Answer, ApprovalRule, Approve, Ask, Claim, Command, CommandId, Counts,
+    Fence, Finding, Fingerprint, Forget, Grant, IntentId, Lane, LaneName, Lookup, MarkUndone, Moment, Name,
+    Outcome, Place, Policy, Purge, Recipe, Record, Recovery, Reject, Renew, Report, Reset, Resolution,
+    Resolve, Salt, Settle, Status, Timestamp, Transition, Verdict, decide,
 };
 
 const START: i64 = 1_000_000;
@@ -56,13 +56,17 @@ fn answer() -> impl Strategy<Value = Answer> {
     "[ab]".prop_map(|id| Answer::of(id.clone()).with_external_id(&id))
 }
 
+fn counts() -> impl Strategy<Value = Counts> {
+    prop_oneof![Just(Counts::AsAttempt), Just(Counts::AsWaiting), Just(Counts::AsPassedOn)]
+}
+
 fn report() -> impl Strategy<Value = Report> {
     prop_oneof![
         3 => answer().prop_map(|answer| Report::Act(Outcome::Answered(answer))),
         1 => (answer(), span())
             .prop_map(|(answer, replay_for)| Report::Act(Outcome::Refused { answer, replay_for })),
-        1 => (proptest::option::of(span()), any::<bool>()).prop_map(|(retry_after, passed_on)| {
-            Report::Act(Outcome::NotSent { reason: "".into(), retry_after, passed_on })
+        1 => (proptest::option::of(span()), counts()).prop_map(|(retry_after, counts)| {
+            Report::Act(Outcome::NotSent { reason: "".into(), retry_after, counts })
         }),
         1 => (proptest::option::of(span()), any::<bool>()).prop_map(|(retry_after, park)| {
             Report::Act(Outcome::Unknown { reason: "".into(), retry_after, park })

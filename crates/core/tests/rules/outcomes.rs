@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use twicesafe_core::{
-    Alert, Answer, Backoff, Body, Outcome, Policy, Recovery, Refusal, Status, Verdict, Wait, WaitCause,
+    Alert, Answer, Backoff, Body, Counts, Outcome, Policy, Recovery, Refusal, Status, Verdict, Wait,
+    WaitCause,
 };
 
 use super::ledger::*;
@@ -55,11 +56,30 @@ fn s20_an_outcome_that_was_never_stored_leaves_doubt() {
 fn s16_what_the_caller_must_mend_counts_as_no_attempt() {
     let mut ledger = agreed(1, 8, 1);
     let permit = ledger.permit();
-    let passed_on = Outcome::NotSent { reason: "401".into(), retry_after: None, passed_on: true };
+    let passed_on = Outcome::NotSent { reason: "401".into(), retry_after: None, counts: Counts::AsPassedOn };
     ledger.acted(&permit, passed_on);
     ledger.check(Status::Retryable, false);
     assert_eq!((ledger.record().tries, ledger.record().due_at), (0, None), "nobody tries by himself");
     assert_eq!(ledger.permit().attempt, 1);
+}
+
+#[test]
+fn s26_what_waits_for_somebody_else_counts_as_no_attempt_and_is_due_again() {
+    let mut ledger = agreed(1, 8, 2);
+    for _ in 0..5 {
+        let permit = ledger.permit();
+        assert_eq!(permit.attempt, 1);
+        let retry_after = Some(3 * SECOND);
+        ledger.acted(
+            &permit,
+            Outcome::NotSent { reason: "held".into(), retry_after, counts: Counts::AsWaiting },
+        );
+        ledger.check(Status::Retryable, false);
+        assert_eq!(ledger.record().tries, 0);
+        assert_eq!(ledger.record().due_at, Some(ledger.moment.now + 3 * SECOND));
+        assert!(ledger.alerts.is_empty(), "nobody has run out of anything");
+        ledger.pass(3 * SECOND);
+    }
 }
 
 #[test]
@@ -87,7 +107,10 @@ fn s26_retry_after_is_obeyed_and_capped() {
         let mut ledger = agreed(1, 8, 9);
         let permit = ledger.permit();
         let retry_after = Some(asked * SECOND);
-        ledger.acted(&permit, Outcome::NotSent { reason: "429".into(), retry_after, passed_on: false });
+        ledger.acted(
+            &permit,
+            Outcome::NotSent { reason: "429".into(), retry_after, counts: Counts::AsAttempt },
+        );
         assert_eq!(ledger.record().due_at, Some(ledger.moment.now + wait * SECOND));
     }
 }

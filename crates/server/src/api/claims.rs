@@ -389,8 +389,8 @@ fn report(asked: SettleRequest) -> Result<Report, Problem> {
             replay_for: asked.replay_for_ms.map_or(Duration::ZERO, span),
         }),
         OutcomeWord::NotSent => match Outcome::not_sent(reason) {
-            Outcome::NotSent { reason, passed_on, .. } => {
-                Report::Act(Outcome::NotSent { reason, retry_after, passed_on })
+            Outcome::NotSent { reason, counts, .. } => {
+                Report::Act(Outcome::NotSent { reason, retry_after, counts })
             }
             other => Report::Act(other),
         },

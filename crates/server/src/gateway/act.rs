@@ -9,7 +9,7 @@ use hyper::Request;
 use hyper::header::{ACCEPT_ENCODING, HeaderMap};
 use serde_json::Value;
 use tokio::sync::OwnedSemaphorePermit;
-use twicesafe_ledger::{Answer, Attempt, Finding, Ledger, Outcome, Recovery, Trouble};
+use twicesafe_ledger::{Answer, Attempt, Counts, Finding, Ledger, Outcome, Recovery, Trouble};
 
 use super::answer::{Limits, Whole};
 use super::expression::Sight;
@@ -66,8 +66,12 @@ impl Errand {
         match outcome {
             Outcome::Answered(answer) => Ok(answer),
             // Nobody is there to mend it: it is tried again, and somebody is told in the end.
-            Outcome::NotSent { reason, retry_after, passed_on: true } if self.caller.is_none() => {
-                Err(Trouble::from_outcome(Outcome::NotSent { reason, retry_after, passed_on: false }))
+            Outcome::NotSent { reason, retry_after, counts: Counts::AsPassedOn } if self.caller.is_none() => {
+                Err(Trouble::from_outcome(Outcome::NotSent {
+                    reason,
+                    retry_after,
+                    counts: Counts::AsAttempt,
+                }))
             }
             other => Err(Trouble::from_outcome(other)),
         }
@@ -120,8 +124,8 @@ impl Errand {
         let pass = match self.destination.gate.enter().await {
             Ok(pass) => pass,
             Err(shut) => {
-                let reason = shut.why.into();
-                return Outcome::NotSent { reason, retry_after: Some(shut.retry_after), passed_on: false };
+                let (reason, retry_after) = (shut.why.into(), Some(shut.retry_after));
+                return Outcome::NotSent { reason, retry_after, counts: Counts::AsWaiting };
             }
         };
         let exchanged = self.exchange(attempt, &sending).await;
@@ -173,7 +177,7 @@ impl Errand {
             in_doubt: attempt.in_doubt(),
         };
         let outcome = self.route.table.outcome(&seen, kept);
-        if let Outcome::NotSent { passed_on: true, .. } = &outcome {
+        if let Outcome::NotSent { counts: Counts::AsPassedOn, .. } = &outcome {
             if let (401, Some(credentials)) = (whole.status.as_u16(), &self.destination.credentials) {
                 Box::pin(credentials.refused()).await;
             }
@@ -282,7 +286,7 @@ pub(super) async fn request(
 fn passed_over(why: &str) -> Outcome {
     match Outcome::not_sent(why) {
         Outcome::NotSent { reason, retry_after, .. } => {
-            Outcome::NotSent { reason, retry_after, passed_on: true }
+            Outcome::NotSent { reason, retry_after, counts: Counts::AsPassedOn }
         }
         other => other,
     }

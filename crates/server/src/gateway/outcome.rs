@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::Value;
-use twicesafe_ledger::{Answer, Outcome};
+use twicesafe_ledger::{Answer, Counts, Outcome};
 
 use super::expression::{Expression, Sight};
 use super::upstream::Failure;
@@ -82,8 +82,12 @@ impl Table {
         match self.meaning(seen) {
             Means::Answered => Outcome::Answered(answer),
             Means::Refused => Outcome::Refused { answer, replay_for: self.replayed_for(status) },
-            Means::NotSent => Outcome::NotSent { reason: said.into(), retry_after, passed_on: false },
-            Means::PassedOn => Outcome::NotSent { reason: said.into(), retry_after, passed_on: true },
+            Means::NotSent => {
+                Outcome::NotSent { reason: said.into(), retry_after, counts: Counts::AsAttempt }
+            }
+            Means::PassedOn => {
+                Outcome::NotSent { reason: said.into(), retry_after, counts: Counts::AsPassedOn }
+            }
             Means::Unknown => Outcome::Unknown { reason: said.into(), retry_after, park: false },
             Means::Partial => {
                 let reason = format!("{said}: it happened in part").into();

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use twicesafe_ledger::{
-    Claimed, Error, Intent, IntentId, LaneName, Outcome, Refusal, Status, Stored, Timestamp, Trouble,
+    Claimed, Counts, Error, Intent, IntentId, LaneName, Outcome, Refusal, Status, Stored, Timestamp, Trouble,
     WaitCause,
 };
 
@@ -456,7 +456,7 @@ impl Pump {
             Err(shut) => Outcome::NotSent {
                 reason: shut.why.into(),
                 retry_after: Some(shut.retry_after),
-                passed_on: false,
+                counts: Counts::AsWaiting,
             },
         };
         let went = handover.went.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -13,8 +13,8 @@ use hyper::{Method, StatusCode};
 use ring::hmac;
 use serde_json::json;
 use twicesafe_ledger::{
-    Answer, Attempt, Body, Error, Intent, InvalidName, Key, KeyPart, Name, Outcome, Policy, Refusal, Scope,
-    Trouble,
+    Answer, Attempt, Body, Counts, Error, Intent, InvalidName, Key, KeyPart, Name, Outcome, Policy, Refusal,
+    Scope, Trouble,
 };
 
 use super::event::{Event, in_header};
@@ -146,7 +146,7 @@ impl Handover {
             }
             Err(Error::Pending { retry_after }) => {
                 let reason = "another event that means the same is being handed over".into();
-                Outcome::NotSent { reason, retry_after: Some(retry_after), passed_on: false }
+                Outcome::NotSent { reason, retry_after: Some(retry_after), counts: Counts::AsWaiting }
             }
             // It was handed over so long ago that its answer is not kept any more, or was forgotten.
             Err(Error::Ledger(Refusal::Purged)) => {
@@ -163,18 +163,19 @@ impl Handover {
     async fn send(&self, attempt: &Attempt, body: Bytes) -> Outcome {
         let answered = match &self.inbox.target {
             Target::Url { upstream, path_and_query, method, headers } => {
-                self.post(attempt, upstream, path_and_query, method, headers, body).await
+                let posted = self.post(attempt, upstream, path_and_query, method, headers, body).await;
+                posted.map(|whole| (whole, Counts::AsAttempt))
             }
             Target::Destination { name, path_and_query, method } => {
                 self.call(attempt, name, path_and_query, method, body).await
             }
         };
         match answered {
-            Ok(whole) => {
+            Ok((whole, counts)) => {
                 let is_well = !(whole.status.is_server_error()
                     || matches!(whole.status.as_u16(), 404 | 408 | 410 | 425 | 429));
                 self.note(is_well);
-                self.judged(&whole)
+                self.judged(&whole, counts)
             }
             Err(Failure::NotSent(why)) => {
                 self.note(false);
@@ -193,7 +194,7 @@ impl Handover {
 
     /// 2xx says that it was taken. Anything else says that it was not, and is tried again: a target that is being set up anew
     /// answers 404. After 408 and 5xx nobody knows how far it came.
-    fn judged(&self, whole: &Whole) -> Outcome {
+    fn judged(&self, whole: &Whole, counts: Counts) -> Outcome {
         let status = whole.status;
         let reason = || format!("the target answered {}", status.as_u16()).into();
         if status.is_success() {
@@ -206,7 +207,7 @@ impl Handover {
         let retry_after = whole.retry_after();
         match status.is_server_error() || status == StatusCode::REQUEST_TIMEOUT {
             true => Outcome::Unknown { reason: reason(), retry_after, park: false },
-            false => Outcome::NotSent { reason: reason(), retry_after, passed_on: false },
+            false => Outcome::NotSent { reason: reason(), retry_after, counts },
         }
     }
 
@@ -235,7 +236,8 @@ impl Handover {
         Whole::read(response, lent, limits, |_| None).await
     }
 
-    /// A guarded call at a destination, under its own key: what is done there is done once, whatever becomes of the event.
+    /// A guarded call at a destination, under its own key: what is done there is done once, whatever becomes of the event. Also
+    /// says what it counts as, if it was not.
     async fn call(
         &self,
         attempt: &Attempt,
@@ -243,7 +245,7 @@ impl Handover {
         path_and_query: &str,
         method: &Method,
         body: Bytes,
-    ) -> Result<Whole, Failure> {
+    ) -> Result<(Whole, Counts), Failure> {
         let uri = format!("/to/{name}{path_and_query}");
         let uri = uri.parse().map_err(|_| Failure::NotSent("the path is no address".to_owned()))?;
         // Only what says what the body is: a destination has headers of its own, and knows its key.
@@ -266,11 +268,13 @@ impl Handover {
         let is_own = kept.get(CONTENT_TYPE).is_some_and(|kind| kind == "application/problem+json");
         let read = Limited::new(response.body, ANSWER_READ_BYTES_MAX).collect().await;
         let body = read.map_err(|_| Failure::Unknown("its answer was cut short".to_owned()))?.to_bytes();
+        let mut counts = Counts::AsAttempt;
         let status = match stands.as_deref() {
             // It is done, or nobody will do it: that is what became of the event, whatever the status says.
             Some("done" | "superseded" | "rejected" | "undone") => StatusCode::OK,
-            // Somebody is asked there, and the server sends it then. Asked again too often, the event would be given up first.
+            // Somebody is asked there, who may take their time; the server sends it then.
             Some("held" | "review") => {
+                counts = Counts::AsWaiting;
                 kept.insert(RETRY_AFTER, HeaderValue::from(PEOPLE_RETRY_AFTER.as_secs()));
                 StatusCode::CONFLICT
             }
@@ -279,7 +283,7 @@ impl Handover {
             None if is_own && status != StatusCode::BAD_GATEWAY => StatusCode::CONFLICT,
             None => status,
         };
-        Ok(Whole::of(status, &kept, Body::Kept(body)))
+        Ok((Whole::of(status, &kept, Body::Kept(body)), counts))
     }
 
     /// The event's own headers, and what the target knows it by: an id that is the same on every attempt, a time, a signature.

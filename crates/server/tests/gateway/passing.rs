@@ -123,6 +123,7 @@ async fn a_destination_that_fails_is_left_alone_and_nothing_is_sent_meanwhile() 
     }
     let heard = gateway.post("/contacts", &contact("c")).await;
     heard.refused(409, "TS0015");
+    assert_eq!(heard.headers["twicesafe-attempt"], "0", "and was no attempt");
     assert_eq!(gateway.crm.requests().len(), 2, "what is not sent is not in doubt");
 }
 

@@ -117,9 +117,11 @@ async fn what_a_destination_is_not_done_with_is_not_done() {
     routes:
       - { match: POST /contacts, action: contact.create, key: request.body.order, recovery: person, approve: true, on_hold: accepted }
 ";
-    let inbox = Inbox::and("    deliver: { to: crm/contacts }\n    retries: { base: 10ms }\n", more).await;
+    let rules = "    deliver: { to: crm/contacts }\n    retries: { attempts: 1, base: 10ms }\n";
+    let inbox = Inbox::and(rules, more).await;
     inbox.send("evt_1", &order(1, 1)).await;
-    inbox.status("evt_1", "retryable").await;
+    let waiting = inbox.status("evt_1", "retryable").await;
+    assert!(!waiting["due_at"].is_null(), "waiting for a person uses up no attempt: {waiting}");
     let held = inbox.world.get("/v1/intent?scope=default/crm/contact.create&key=1").await;
     assert_eq!(held.json["status"], "held");
     let generation = held.json["generation"].as_u64().unwrap();
@@ -138,6 +140,16 @@ async fn what_a_destination_is_not_done_with_is_not_done() {
     let started = std::time::Instant::now();
     while inbox.target.effects().is_empty() && started.elapsed() < SOON {
         inbox.pass(Duration::from_secs(2)).await;
+    }
+    inbox.target.check_effects(1);
+    inbox.pass(Duration::from_secs(2 * 3600)).await;
+    let done = async || {
+        inbox.world.get_as(&token, "/v1/inbox/event?inbox=shop&id=evt_1").await.json["status"] == "done"
+    };
+    let started = std::time::Instant::now();
+    while !done().await {
+        assert!(started.elapsed() < SOON, "the event is done when what it stands for is");
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
     inbox.target.check_effects(1);
     inbox.world.stop().await;

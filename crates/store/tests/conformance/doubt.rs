@@ -2,8 +2,8 @@
 
 use twicesafe_core::journal::Event;
 use twicesafe_core::{
-    Action, Answer, Ask, Finding, IntentId, Outcome, PermitKind, Policy, Recovery, Refusal, Source, Status,
-    Verdict, WaitCause,
+    Action, Answer, Ask, Counts, Finding, IntentId, Outcome, PermitKind, Policy, Recovery, Refusal, Source,
+    Status, Verdict, WaitCause,
 };
 use twicesafe_store::{Applied, Order};
 
@@ -132,7 +132,7 @@ pub async fn s26_retries_and_accepted_intents_come_due(world: &World) {
     assert!(matches!(accepted.verdict, Verdict::Wait(wait) if wait.cause == WaitCause::Accepted));
     let claimed = world.tell(claim("again", &policy)).await;
     let reason = "busy".into();
-    let busy = Outcome::NotSent { reason, retry_after: Some(world.tick * 2), passed_on: false };
+    let busy = Outcome::NotSent { reason, retry_after: Some(world.tick * 2), counts: Counts::AsAttempt };
     let retryable = world.tell(settle(&claimed, busy)).await;
     let due = async |status| {
         let due = world.other.due(status, None, 10).await.unwrap();

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use twicesafe_core::{
-    Action, Actor, Answer, ApprovalRule, Approve, Ask, Backoff, Claim, Command, CommandId, Fence, Finding,
-    Fingerprint, Forget, Grant, LaneName, Lookup, MarkUndone, OnMismatch, OnReview, Outcome, Place, Policy,
-    Purge, Recipe, Recovery, Reject, Renew, Report, Reset, Resolution, Resolve, Salt, Settle,
+    Action, Actor, Answer, ApprovalRule, Approve, Ask, Backoff, Claim, Command, CommandId, Counts, Fence,
+    Finding, Fingerprint, Forget, Grant, LaneName, Lookup, MarkUndone, OnMismatch, OnReview, Outcome, Place,
+    Policy, Purge, Recipe, Recovery, Reject, Renew, Report, Reset, Resolution, Resolve, Salt, Settle,
     Step as WorkStep, VersionMeans,
 };
 
@@ -149,7 +149,8 @@ fn report() -> impl Strategy<Value = Report> {
     let outcome = prop_oneof![
         4 => answer().prop_map(Outcome::Answered),
         2 => (answer(), 0..3u32).prop_map(|(answer, n)| Outcome::Refused { answer, replay_for: TICK * n * 10 }),
-        2 => any::<bool>().prop_map(|passed_on| Outcome::NotSent { reason: "no route".into(), retry_after: None, passed_on }),
+        2 => prop_oneof![Just(Counts::AsAttempt), Just(Counts::AsWaiting), Just(Counts::AsPassedOn)]
+            .prop_map(|counts| Outcome::NotSent { reason: "no route".into(), retry_after: None, counts }),
         4 => any::<bool>().prop_map(|park| Outcome::Unknown { reason: "cut".into(), retry_after: None, park }),
     ];
     let finding = prop_oneof![
