@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{broadcast, watch};
 use twicesafe_core::{
-    Action, Actor, Alert, Answer, Ask, Claim, Command, CommandId, Grant, IntentId, Name, Notice, Renew,
-    Report, Salt, Settle, Source, Status, Timestamp, Verdict, Wait, WaitCause,
+    Action, Actor, Alert, Answer, Ask, Claim, Command, CommandId, Fingerprint, Grant, IntentId, Name, Notice,
+    Policy, Renew, Report, Salt, Settle, Source, Status, Timestamp, Verdict, Wait, WaitCause,
 };
 use twicesafe_store::{Address, Applied, Dossier, Options, Order, Store, StoreError, Stored};
 
@@ -284,10 +284,21 @@ impl Ledger {
         }
         let fingerprint =
             intent.input.fingerprint(None).ok_or_else(|| Error::Recipe("of the caller's own".to_owned()))?;
+        Ok(self.claim_by(intent, fingerprint, Arc::new(intent.policy.clone()), id, grant))
+    }
+
+    pub(crate) fn claim_by(
+        &self,
+        intent: &Intent,
+        fingerprint: Fingerprint,
+        policy: Arc<Policy>,
+        id: CommandId,
+        grant: Grant,
+    ) -> Command {
         let claim = Claim {
             name: intent.name.clone(),
             fingerprint,
-            policy: Arc::new(intent.policy.clone()),
+            policy,
             place: intent.place.clone(),
             step: intent.step.clone(),
             request: intent.request.clone(),
@@ -295,10 +306,10 @@ impl Ledger {
             holder: intent.holder.clone(),
             grant,
         };
-        Ok(Command { id, actor: self.actor.clone(), action: Action::Claim(Box::new(claim)) })
+        Command { id, actor: self.actor.clone(), action: Action::Claim(Box::new(claim)) }
     }
 
-    fn tell_notices(&self, intent: &Intent, applied: &Applied) {
+    pub(crate) fn tell_notices(&self, intent: &Intent, applied: &Applied) {
         let caller = &self.actor;
         for notice in &applied.notices {
             match notice {

@@ -2,17 +2,18 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Instant;
 
 use futures_util::FutureExt;
 use futures_util::future::Fuse;
 use twicesafe_core::journal::Event;
-use twicesafe_core::{Answer, Finding, Report, Status, Verdict};
-use twicesafe_store::Stored;
+use twicesafe_core::{Answer, Finding, Grant, Report, Status, Verdict};
+use twicesafe_store::{Order, Stored};
 
 use crate::attempt::{Attempt, Permit};
 use crate::error::Error;
 use crate::intent::{Intent, LookupFn};
-use crate::ledger::{Claimed, Given, Ledger, given};
+use crate::ledger::{Claimed, Given, Ledger, given, new_command_id};
 use crate::trouble::Trouble;
 use crate::turn::{RETRY_AFTER_DEFAULT, Turn};
 
@@ -107,6 +108,31 @@ impl Ledger {
                 told => return Ended { result: told, stored: Some(stored) },
             }
         }
+    }
+
+    /// What a repetition is told, if that is in memory ([`crate::Open::remembering`]): name and fingerprint say enough, and the
+    /// rest of the intent need not be made out. `None`: claim it.
+    pub fn recall(&self, intent: &Intent) -> Result<Option<Ended>, Error> {
+        let started = Instant::now();
+        let recalled = self.store().recall(&intent.name, |stored| {
+            let record = &stored.record;
+            record.status.is_settled().then_some(())?;
+            let fingerprint = intent.input.fingerprint(Some(record.fingerprint.as_ref()?.recipe()))?;
+            let command =
+                self.claim_by(intent, fingerprint, record.policy.clone(), new_command_id(), Grant::Permit);
+            Some(Order::named(intent.name.clone(), command))
+        });
+        let Some(applied) = recalled? else { return Ok(None) };
+        self.raise(&applied);
+        self.tell_notices(intent, &applied);
+        let stored = applied.stored.clone();
+        let result = match self.claimed(intent, started, applied) {
+            Ok(Claimed::Replay(given)) => Ok(given),
+            Ok(Claimed::Refused(given)) => Err(Error::Refused(Box::new(given))),
+            Ok(_) => return Ok(None),
+            Err(error) => Err(error),
+        };
+        Ok(Some(Ended { result, stored }))
     }
 
     /// Leave to act, or how it ended without.

@@ -134,6 +134,22 @@ impl Memory {
         applied
     }
 
+    /// What a claim is told about what is there, if nothing would be written.
+    pub(crate) fn recall(
+        &self,
+        name: &Name,
+        claim: impl FnOnce(&Stored) -> Option<Order>,
+    ) -> Option<Applied> {
+        let stored = Arc::new(self.by_name(name)?);
+        let order = claim(&stored)?;
+        let reading = self.time.read(Timestamp::default());
+        let moment = reading.moment(Some(&stored.record.policy), None, self.dice.roll());
+        let planned = plan(Some(&stored), stored.id, None, &order, &moment);
+        planned.change.is_none().then_some(())?;
+        self.state().tally.verdict(moment.now, &planned.applied.verdict);
+        Some(planned.applied)
+    }
+
     pub(crate) fn by_name(&self, name: &Name) -> Option<Stored> {
         let state = self.state();
         state

@@ -80,6 +80,20 @@ impl Store {
         results
     }
 
+    /// What a claim is told from memory, if nothing would be written: of a ledger in memory, and of what is remembered of another
+    /// ([`Options::remember`](crate::Options)). It is only made out if something is there.
+    pub fn recall(
+        &self,
+        name: &Name,
+        claim: impl FnOnce(&Stored) -> Option<Order>,
+    ) -> Result<Option<Applied>, StoreError> {
+        match &self.0.backend {
+            Backend::Memory(memory) => Ok(memory.recall(name, claim)),
+            Backend::Sqlite(sqlite) => sqlite.recall(name, claim),
+            Backend::Postgres(_) => Ok(None),
+        }
+    }
+
     /// Applies one command. It shares its transaction with others that come at the same time.
     pub async fn apply_one(&self, order: Order) -> Result<Applied, StoreError> {
         let applied = match &self.0.backend {

@@ -37,11 +37,17 @@ pub(super) async fn answer(arrival: Arrival<'_>, request: &mut Request) -> Resul
     }
     let sending = Arc::new(sending);
     let wish = Wish { arrival: &arrival, sending: &sending, view: &view, work, step, is_rehearsal };
-    let mut intent = wish.intent(header_key.as_ref()).await?;
+    let name = wish.name(header_key.as_ref())?;
+    arrival.principal.demand_to_change(name.scope.as_str())?;
+    let intent = wish.with_fingerprint(Intent::named(name));
+    let ledger = arrival.shared.ledger.acting_as(&arrival.principal.actor);
+    if let Some(ended) = ledger.recall(&intent)? {
+        return told::answer(&arrival.route, None, false, ended, is_rehearsal);
+    }
+    let mut intent = wish.agreed(intent).await?;
     if arrival.route.on_hold == Some(OnHold::Wait) {
         intent = intent.wait_for_people();
     }
-    let ledger = arrival.shared.ledger.acting_as(&arrival.principal.actor);
     let (handover, mut handed) = Handover::new();
     let caller = Arc::new(Caller { handover, aside: Mutex::default(), _room: request.taken.take() });
     let errand = Errand {
@@ -114,21 +120,19 @@ struct Wish<'a> {
 }
 
 impl Wish<'_> {
-    async fn intent(&self, header: Option<&hyper::header::HeaderValue>) -> Result<Intent, Problem> {
+    /// An intent, and what would be agreed about it.
+    async fn agreed(&self, mut intent: Intent) -> Result<Intent, Problem> {
         let Arrival { principal, destination, route, .. } = self.arrival;
-        let name = self.name(header)?;
-        principal.demand_to_change(name.scope.as_str())?;
         let mut policy = route.policy.clone();
         if self.is_rehearsal {
             policy.retention = policy.retention.min(REHEARSAL_RETENTION);
         }
-        if self.must_be_asked(&name).await? {
+        if self.must_be_asked(intent.name()).await? {
             policy.approval = Some(route.approval.clone());
         }
         // What is counted must be on record, and so must what a person is asked about.
         let is_held = policy.approval.is_some() || !route.caps.is_empty();
-        let mut intent = Intent::named(name).policy(policy);
-        intent = self.with_fingerprint(intent);
+        intent = intent.policy(policy);
         let may_be_sent_later = destination.sends_by_itself() || !self.sending.has_credentials();
         if is_held || may_be_sent_later && !self.is_rehearsal {
             match self.sending.kept(&route.keep) {

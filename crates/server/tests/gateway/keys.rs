@@ -1,6 +1,9 @@
 //! Which requests are the same intent: S2-S6.
 
+use std::sync::Arc;
+
 use super::*;
+use twicesafe_ledger::ManualClock;
 use twicesafe_server::Right;
 
 #[tokio::test]
@@ -27,6 +30,43 @@ async fn s27_a_repetition_gets_the_first_answer_and_nothing_is_sent() {
         );
         assert!(metrics.contains(&line), "{metrics}");
     }
+}
+
+#[tokio::test]
+async fn s27_what_is_remembered_is_told_as_what_is_read_and_no_longer_than_it_holds() {
+    let folder = std::env::temp_dir().join(format!("twicesafe-remembered-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let (crm, clock) = (Destination::new().await, Arc::new(ManualClock::at(1_800_000_000_000)));
+    let address = format!("sqlite:{}", folder.join("ledger").display());
+    let open = || twicesafe_ledger::Open::at(&address).clock(clock.clone());
+    let yaml = configuration(&crm, "auth: none", PERSON, "");
+    let world = World::on(open().remembering().open().await.unwrap(), clock.clone(), &yaml).await;
+    let ask =
+        async |id: &str, name: &str| world.post("/to/crm/contacts", &json!({ "id": id, "name": name })).await;
+    let first = ask("a", "Ann").await;
+    let headers = |heard: &Heard| {
+        let mut headers = heard.headers.clone();
+        headers.retain(|name, _| !["date", "content-length", "idempotent-replayed"].contains(&name.as_str()));
+        headers
+    };
+    for _ in 0..5 {
+        let again = ask("a", "Ann").await;
+        assert_eq!((again.status, &again.text), (first.status, &first.text));
+        assert_eq!(again.headers["idempotent-replayed"], "true");
+        assert_eq!(headers(&again), headers(&first));
+    }
+    ask("a", "Bob").await.refused(422, "TS0010");
+    crm.check_effects(1);
+    // Another process has it done anew: what is remembered is over.
+    let other = open().open().await.unwrap();
+    let name = twicesafe_ledger::Name::new(SCOPE, "a").unwrap();
+    let stored = other.existing(&name).await.unwrap();
+    let by = twicesafe_ledger::By::from(other.actor());
+    other.reset(by, &stored, "a test").await.unwrap();
+    assert_eq!(ask("a", "Ann").await.headers.get("idempotent-replayed"), None);
+    crm.check_effects(2);
+    world.stop().await;
+    std::fs::remove_dir_all(&folder).unwrap();
 }
 
 #[tokio::test]

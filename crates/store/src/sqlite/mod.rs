@@ -24,7 +24,7 @@ use twicesafe_core::{Action, IntentId, Timestamp};
 use crate::clock::{Clock, LedgerTime};
 use crate::codec::Policies;
 use crate::error::StoreError;
-use crate::plan::{Applied, Order, Target, check_name, plan};
+use crate::plan::{Applied, Order, Stored, Target, check_name, plan};
 use crate::tally::Tally;
 use crate::{Dice, NameHasher, Options, QUEUE_MAX};
 use read::Readers;
@@ -77,9 +77,12 @@ impl Odds {
     /// One in so many is looked for in any case, so that what is asked for again and again comes to be remembered.
     const SAMPLE: u32 = 16;
 
-    fn are_worth_a_look(&self) -> bool {
+    fn are_good(&self) -> bool {
         self.known.load(Ordering::Relaxed) >= Self::WORTH_IT
-            || self.skipped.fetch_add(1, Ordering::Relaxed) % Self::SAMPLE == Self::SAMPLE - 1
+    }
+
+    fn are_worth_a_look(&self) -> bool {
+        self.are_good() || self.skipped.fetch_add(1, Ordering::Relaxed) % Self::SAMPLE == Self::SAMPLE - 1
     }
 
     /// Looks again: the writer cannot write.
@@ -180,14 +183,8 @@ impl Sqlite {
             && may_look
             && let Some(stored) = self.look(name)?
         {
-            check_name(&order, &stored)?;
-            let reading = self.shared.time.read(Timestamp::default());
-            let moment = reading.moment(Some(&stored.record.policy), None, self.shared.dice.roll());
-            let planned = plan(Some(&stored), stored.id, None, &order, &moment);
-            if planned.change.is_none() {
-                self.shared.odds.count(true);
-                self.shared.count(moment.now, &planned.applied.verdict);
-                return Ok(Submitted::Answered(planned.applied));
+            if let Some(applied) = self.told_again(&order, &stored)? {
+                return Ok(Submitted::Answered(applied));
             }
             order.believed = Some(stored);
         }
@@ -196,8 +193,38 @@ impl Sqlite {
         Ok(Submitted::Queued(answer))
     }
 
+    /// What a claim is told from memory, if nothing would be written. It is only made out if something is remembered, and that
+    /// is only looked for where repetitions are likely.
+    pub(crate) fn recall(
+        &self,
+        name: &twicesafe_core::Name,
+        claim: impl FnOnce(&Stored) -> Option<Order>,
+    ) -> Result<Option<Applied>, StoreError> {
+        let remembered = || {
+            let recent = &self.shared.recent;
+            self.shared.odds.are_good().then_some(())?;
+            recent.get(&recent.header()?, &self.shared.hasher.hash(name))
+        };
+        let Some(stored) = remembered() else { return Ok(None) };
+        claim(&stored).map_or(Ok(None), |order| self.told_again(&order, &stored))
+    }
+
+    /// What a claim is told about what is believed, if nothing would be written.
+    fn told_again(&self, order: &Order, stored: &Arc<Stored>) -> Result<Option<Applied>, StoreError> {
+        check_name(order, stored)?;
+        let reading = self.shared.time.read(Timestamp::default());
+        let moment = reading.moment(Some(&stored.record.policy), None, self.shared.dice.roll());
+        let planned = plan(Some(stored), stored.id, None, order, &moment);
+        if planned.change.is_some() {
+            return Ok(None);
+        }
+        self.shared.odds.count(true);
+        self.shared.count(moment.now, &planned.applied.verdict);
+        Ok(Some(planned.applied))
+    }
+
     /// What is believed of an intent, from memory if nobody has written since it was read.
-    fn look(&self, name: &twicesafe_core::Name) -> Result<Option<Arc<crate::Stored>>, StoreError> {
+    fn look(&self, name: &twicesafe_core::Name) -> Result<Option<Arc<Stored>>, StoreError> {
         let hash = self.shared.hasher.hash(name);
         let header = self.shared.recent.header();
         if let Some(found) = header.as_ref().and_then(|header| self.shared.recent.get(header, &hash)) {
