@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use twicesafe_core::{Grant, Verdict};
-use twicesafe_store::Stored;
+use twicesafe_store::{Applied, Order, Stored};
 
 use crate::error::Error;
 use crate::intent::Intent;
@@ -25,14 +25,37 @@ impl Ledger {
     /// Accepts intents without acting on any. Whatever is known of one already, it stays so; accepting is no error then.
     /// Those given together share a commit where they can; the first that could not be stored is the error.
     pub async fn accept_all(&self, intents: &[Intent], due_in: Duration) -> Result<Vec<Accepted>, Error> {
-        let accepting = intents.iter().map(|intent| self.accepted(intent, due_in));
-        futures_util::future::join_all(accepting).await.into_iter().collect()
+        let grant = Grant::Accept { due_in };
+        if let [only] = intents {
+            return Ok(vec![Self::accepted(self.claim_applied(only, new_command_id(), grant).await?)]);
+        }
+        let order = |intent: &Intent| {
+            Ok(Order::named(intent.name.clone(), self.claim_command(intent, new_command_id(), grant)?))
+        };
+        let orders = intents.iter().map(order).collect::<Result<Vec<_>, Error>>()?;
+        // Together, so that those of one lane stand in it in their order.
+        let results = self.store().apply(orders).await;
+        let mut all = Vec::with_capacity(intents.len());
+        for (intent, applied) in intents.iter().zip(results) {
+            let applied = applied?;
+            all.push(match &applied.verdict {
+                // Somebody described the inbox otherwise since it came first.
+                Verdict::Recompute(_) => {
+                    Self::accepted(self.claim_applied(intent, new_command_id(), grant).await?)
+                }
+                _ => {
+                    self.raise(&applied);
+                    self.tell_notices(intent, &applied);
+                    Self::accepted(applied)
+                }
+            });
+        }
+        Ok(all)
     }
 
-    async fn accepted(&self, intent: &Intent, due_in: Duration) -> Result<Accepted, Error> {
-        let applied = self.claim_applied(intent, new_command_id(), Grant::Accept { due_in }).await?;
+    fn accepted(applied: Applied) -> Accepted {
         let is_opened = applied.changed && matches!(applied.verdict, Verdict::Wait(_));
         let is_new = is_opened && applied.stored.as_ref().is_some_and(|stored| stored.version == 1);
-        Ok(Accepted { stored: applied.stored, is_new, is_opened })
+        Accepted { stored: applied.stored, is_new, is_opened }
     }
 }

@@ -40,6 +40,9 @@ pub enum ServerError {
     /// An event cannot be put in.
     #[error("{0}")]
     Event(String),
+    /// An event is too large.
+    #[error("the event has more than {0} bytes")]
+    EventTooLarge(usize),
 }
 
 impl ServerError {
@@ -60,6 +63,7 @@ impl ServerError {
             Self::NoSuchToken(_) => Code::TokenUnknown,
             Self::NoSuchInbox(_) => Code::NoSuchInbox,
             Self::Event(_) => Code::EventUnnamed,
+            Self::EventTooLarge(_) => Code::InputTooLarge,
         })
     }
 
@@ -81,6 +85,7 @@ impl ServerError {
             Self::NoSuchInbox(_) => {
                 "Name it under `inboxes:`, or look how it is spelled: twicesafe inbox list."
             }
+            Self::EventTooLarge(_) => "Put in less, or raise `bytes_max` of the inbox.",
             Self::Event(_) => "Give it an id with --id, or send the field that `id:` of the inbox names.",
         }
     }

@@ -1,10 +1,15 @@
 //! Reports: what a holder says came of its permit, in time or too late.
 
+use std::time::Duration;
+
 use super::*;
 use crate::answer::{Counts, Finding, Outcome, Report};
 use crate::command::{Renew, Settle};
 use crate::permit::PermitKind;
 use crate::record::{Attempt, Receipt};
+
+/// How soon what waits for somebody else is due again, at the earliest.
+const WAITING_MIN: Duration = Duration::from_secs(1);
 
 /// Extends the lease of a permit that is still out, at most until `act_max` (S10).
 pub(super) fn renew(mut draft: Draft<'_>, renew: &Renew) -> Transition {
@@ -101,7 +106,14 @@ fn acted(draft: &mut Draft<'_>, attempt: &Attempt, outcome: &Outcome) {
                 if out_of_attempts {
                     draft.alerts.push(Alert::OutOfAttempts);
                 } else if !passed_on {
-                    draft.record.due_at = Some(draft.now() + draft.backoff(*retry_after));
+                    let wait = match counts {
+                        // Whoever is waited for does not come sooner for being asked often, and no attempts run out.
+                        Counts::AsWaiting => {
+                            retry_after.unwrap_or_default().max(WAITING_MIN) + draft.backoff(None)
+                        }
+                        Counts::AsAttempt | Counts::AsPassedOn => draft.backoff(*retry_after),
+                    };
+                    draft.record.due_at = Some(draft.now() + wait);
                 }
                 draft.keep_place();
             }

@@ -65,20 +65,20 @@ fn s16_what_the_caller_must_mend_counts_as_no_attempt() {
 
 #[test]
 fn s26_what_waits_for_somebody_else_counts_as_no_attempt_and_is_due_again() {
-    let mut ledger = agreed(1, 8, 2);
-    for _ in 0..5 {
+    let mut ledger = agreed(1, 2, 2);
+    for (asked, wait) in [(Some(60), 60), (Some(0), 1), (None, 1), (Some(3), 3), (Some(3), 3)] {
         let permit = ledger.permit();
         assert_eq!(permit.attempt, 1);
-        let retry_after = Some(3 * SECOND);
+        let retry_after = asked.map(|asked| asked * SECOND);
         ledger.acted(
             &permit,
             Outcome::NotSent { reason: "held".into(), retry_after, counts: Counts::AsWaiting },
         );
         ledger.check(Status::Retryable, false);
         assert_eq!(ledger.record().tries, 0);
-        assert_eq!(ledger.record().due_at, Some(ledger.moment.now + 3 * SECOND));
+        assert_eq!(ledger.record().due_at, Some(ledger.moment.now + wait * SECOND));
         assert!(ledger.alerts.is_empty(), "nobody has run out of anything");
-        ledger.pass(3 * SECOND);
+        ledger.pass(wait * SECOND);
     }
 }
 

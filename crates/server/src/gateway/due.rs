@@ -136,7 +136,8 @@ impl Due {
         let Some(name) = stored.record.name.clone() else { return Ok(()) };
         let destinations = shared.destinations();
         let Some((destination, _)) = destinations.of_scope(name.scope.as_str()) else { return Ok(()) };
-        if shared.pauses.has_destination(&destination.name) {
+        // What would be turned away is not claimed either: that would write for nothing, again and again.
+        if shared.pauses.has_destination(&destination.name) || destination.gate.is_shut() {
             return Ok(());
         }
         if super::is_pin(name.scope.as_str()) {

@@ -108,6 +108,11 @@ impl Gate {
         self.circuit.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether the destination is left alone now: nothing would get through.
+    pub(crate) fn is_shut(&self) -> bool {
+        self.state().open_until.is_some_and(|until| until > Instant::now())
+    }
+
     /// Says whether this is the one that sees whether the destination is back.
     fn check_circuit(&self) -> Result<bool, Shut> {
         let mut state = self.state();

@@ -10,7 +10,7 @@ use super::act::{Caller, Errand};
 use super::expression::{Expression, Named, Sight};
 use super::passing::Handover;
 use super::route::{Asked, Route, Word};
-use super::sending::Sending;
+use super::sending::{Sending, VIEWED_BYTES_MAX, why_unread};
 use super::{Arrival, callback, caps, fingerprint, told};
 use crate::config::destinations::OnHold;
 use crate::http::{Problem, Request, Response};
@@ -217,7 +217,10 @@ impl Wish<'_> {
         let value = |expression: &Expression| {
             expression.name(&self.sight()).map_err(|why| {
                 let hint = "The route names the field that identifies the intent; send it, the same on every repetition.";
-                Problem::new(Code::KeyMissing, format!("the request has no key: {why}"), hint)
+                let media_type = self.sending.media_type();
+                let unread = why_unread(&media_type, &self.sending.body, VIEWED_BYTES_MAX);
+                let unread = unread.map_or_else(String::new, |unread| format!("; {unread}"));
+                Problem::new(Code::KeyMissing, format!("the request has no key: {why}{unread}"), hint)
             })
         };
         if let [only] = expressions {

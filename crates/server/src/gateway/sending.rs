@@ -270,7 +270,7 @@ pub(crate) fn is_json(media_type: &str) -> bool {
 }
 
 /// Largest body that expressions see.
-const VIEWED_BYTES_MAX: usize = 1 << 20;
+pub(crate) const VIEWED_BYTES_MAX: usize = 1 << 20;
 
 /// A body as expressions see it: JSON and forms by their fields, other text as it is, and nothing of the rest.
 pub(crate) fn body_view(media_type: String, body: &Bytes) -> Value {
@@ -293,6 +293,24 @@ pub(crate) fn body_view_within(media_type: String, body: &Bytes, bytes_max: usiz
         Ok(text) => Value::from(text),
         Err(_) => Value::Null,
     }
+}
+
+/// Why expressions see no fields of a body, if they do not.
+pub(crate) fn why_unread(media_type: &str, body: &Bytes, bytes_max: usize) -> Option<String> {
+    if body.len() > bytes_max {
+        return Some(format!(
+            "its body has more than {bytes_max} bytes, and expressions do not look into it"
+        ));
+    }
+    if is_json(media_type) || media_type.is_empty() {
+        let error = serde_json::from_slice::<Value>(body).err()?;
+        return Some(match body.is_empty() {
+            true => "its body is empty".to_owned(),
+            false => format!("its body is not JSON that can be read: {error}"),
+        });
+    }
+    (media_type != "application/x-www-form-urlencoded")
+        .then(|| format!("its body is `{media_type}`, and only JSON and forms have fields"))
 }
 
 /// Brackets in one name of a form; a name with more of them is taken as it is.

@@ -3,11 +3,12 @@
 use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
+use hyper::header::EXPECT;
 use hyper::{HeaderMap, Method, Uri};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use twicesafe_ledger::Code;
@@ -25,6 +26,10 @@ const UNCOUNTED_BYTES_MAX: usize = 4 << 10;
 const ALL_BODIES_BYTES_MAX: usize = 256 << 20;
 /// How long a body may take to arrive.
 const BODY_TIME_MAX: Duration = Duration::from_secs(30);
+/// What is read of a body that is too large before that is said, for how long, and how long the next piece is waited for.
+const DRAIN_BYTES_MAX: usize = 32 << 20;
+const DRAIN_TIME_MAX: Duration = Duration::from_secs(5);
+const DRAIN_PAUSE_MAX: Duration = Duration::from_millis(200);
 /// Room made at once for a body that says how long it is; what says so and does not come costs no more than this.
 const BODY_ROOM: usize = 64 << 10;
 /// When to come back if there is no room for a body.
@@ -90,6 +95,9 @@ impl Request {
         let Some(body) = self.incoming.take() else { return Ok(()) };
         let announced = usize::try_from(hyper::body::Body::size_hint(&body).lower()).unwrap_or(usize::MAX);
         if announced > bytes_max {
+            if !self.headers.contains_key(EXPECT) {
+                drained(body).await;
+            }
             return Err(too_large(bytes_max));
         }
         // One that does not say how long it is may become as long as it may.
@@ -181,7 +189,11 @@ pub(crate) fn percent_decoded(text: &str) -> Cow<'_, str> {
 
 fn too_large(bytes_max: usize) -> Problem {
     let message = format!("the body has more than {bytes_max} bytes");
-    Problem::new(Code::InputTooLarge, message, "Send less; of a large answer, send what identifies it.")
+    Problem::new(
+        Code::InputTooLarge,
+        message,
+        "Send less, or raise the limit where there is one to raise (an inbox has `bytes_max`); of a large answer, send what identifies it.",
+    )
 }
 
 async fn whole(mut body: Incoming, announced: usize, bytes_max: usize) -> Result<Bytes, Problem> {
@@ -203,10 +215,22 @@ async fn whole(mut body: Incoming, announced: usize, bytes_max: usize) -> Result
             }
         }
         if first.as_ref().map_or(all.len(), Bytes::len) > bytes_max {
+            drop((first, all));
+            drained(body).await;
             return Err(too_large(bytes_max));
         }
     }
     Ok(first.unwrap_or_else(|| all.freeze()))
+}
+
+/// Reads on for a while: many senders listen only after they have sent everything, and would see a broken connection in place of
+/// what was wrong.
+async fn drained(mut body: Incoming) {
+    let (mut bytes, started) = (0, Instant::now());
+    while bytes <= DRAIN_BYTES_MAX && started.elapsed() <= DRAIN_TIME_MAX {
+        let Ok(Some(Ok(frame))) = tokio::time::timeout(DRAIN_PAUSE_MAX, body.frame()).await else { return };
+        bytes += frame.data_ref().map_or(0, Bytes::len);
+    }
 }
 
 #[cfg(test)]

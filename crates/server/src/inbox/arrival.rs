@@ -47,12 +47,16 @@ pub(crate) async fn answer(shared: &Arc<Shared>, request: &mut Request) -> Resul
     }
     if !inbox.verifier.has_ways() {
         check_without_links(request)?;
-        let principal = shared.access.principal_by_own_header(request).await?;
+        let principal = shared.access.principal(request).await?;
         principal.demand(Right::Act)?;
         principal.demand_to_change(inbox.scope.as_str())?;
     }
-    request.read_body(inbox.bytes_max).await?;
-    let (taken, due_in) = match taken(shared, &inbox, request).await {
+    let read = request.read_body(inbox.bytes_max).await;
+    let arrival = match read {
+        Ok(()) => taken(shared, &inbox, request).await,
+        Err(problem) => Err(problem),
+    };
+    let (taken, due_in) = match arrival {
         Ok(Arrival::Question(response)) => return Ok(response),
         Ok(Arrival::Events { taken, due_in }) => (taken, due_in),
         Err(problem) => {
@@ -61,6 +65,10 @@ pub(crate) async fn answer(shared: &Arc<Shared>, request: &mut Request) -> Resul
                 _ => "refused",
             };
             shared.metrics.inbox(&inbox.name, what, 1);
+            if inbox.may_complain() {
+                let (inbox, code) = (&inbox.name, problem.code.as_str());
+                tracing::warn!(inbox, code, "an event was not taken: {}", problem.message());
+            }
             return Err(problem);
         }
     };
@@ -111,6 +119,7 @@ async fn taken(shared: &Shared, inbox: &Inbox, request: &Request) -> Result<Arri
     let look = || event::view(&request.headers, query, &request.body);
     let mut view = inbox.verifier.reads_events().then(look);
     let mut verified = inbox.sender.clone();
+    let mut out_of_time = None;
     if inbox.verifier.has_ways() {
         let signed = Signed {
             method: request.method.as_str(),
@@ -120,11 +129,16 @@ async fn taken(shared: &Shared, inbox: &Inbox, request: &Request) -> Result<Arri
             view: view.as_ref().unwrap_or(&Value::Null),
             now_ms,
         };
-        let secret = inbox.verifier.verify(&signed).map_err(not_verified)?;
-        verified = format!("{verified}, secret {secret}");
+        match inbox.verifier.verify(&signed) {
+            Ok(secret) => verified = format!("{verified}, secret {secret}"),
+            Err(skewed @ Doubtful::Skewed { .. }) => out_of_time = Some(not_verified(skewed)),
+            Err(doubtful) => return Err(not_verified(doubtful)),
+        }
     }
     let view = view.take().unwrap_or_else(look);
-    if let Some(response) = handshake(inbox, &view) {
+    if out_of_time.is_none()
+        && let Some(response) = handshake(inbox, &view)
+    {
         return Ok(Arrival::Question(response));
     }
     let arriving = Arriving {
@@ -135,6 +149,15 @@ async fn taken(shared: &Shared, inbox: &Inbox, request: &Request) -> Result<Arri
         period: period(inbox, ledger_ms),
     };
     let taken = arriving.events(&view, &request.body)?;
+    if let Some(problem) = out_of_time {
+        // What is known is known, whoever says it again (S37): nothing is done about it, and the sender need not go on.
+        for one in &taken {
+            if shared.ledger.look(one.intent.name()).await?.is_none() {
+                return Err(problem);
+            }
+        }
+        return Ok(Arrival::Question(acknowledged(0, taken.len())));
+    }
     Ok(Arrival::Events { taken, due_in: due_in(inbox, ledger_ms) })
 }
 
@@ -177,14 +200,13 @@ impl Arriving<'_> {
         let one = |(item, text): (&Value, Bytes)| {
             let view = event::view_of_one(view, item.clone());
             self.event(&view, text.clone(), None).or_else(|problem| {
-                // Refused, the others would be lost with it: it is called by what it says.
-                tracing::warn!(
-                    inbox = self.inbox.name,
-                    "one of several events is named by its content: {}",
-                    problem.message()
-                );
-                let id = format!("unnamed:{}", blake3::hash(&text).to_hex());
-                self.event_meaning(&view, text, Some(&id), None)
+                // Refused, the others would be lost with it: it goes without its meaning, or is called by what it says.
+                let inbox = &self.inbox.name;
+                tracing::warn!(inbox, "one of several events stands for itself: {}", problem.message());
+                self.event_meaning(&view, text.clone(), None, None).or_else(|_| {
+                    let id = format!("unnamed:{}", blake3::hash(&text).to_hex());
+                    self.event_meaning(&view, text, Some(&id), None)
+                })
             })
         };
         items.iter().zip(texts).map(one).collect()
@@ -206,7 +228,7 @@ impl Arriving<'_> {
         let sight = Sight { event: Some(view), ..Sight::default() };
         let id = match id {
             Some(id) => id.to_owned(),
-            None => inbox.id.name(&sight).map_err(unnamed)?.to_string(),
+            None => inbox.id.name(&sight).map_err(|why| unnamed(self.explained(why, &body)))?.to_string(),
         };
         let name = Name {
             scope: inbox.scope.clone(),
@@ -220,16 +242,18 @@ impl Arriving<'_> {
         let means = match means {
             // Without its meaning it could be handed over twice.
             Some(means) => {
-                let means = means.name(&sight).map_err(unnamed)?.to_string();
+                let means =
+                    means.name(&sight).map_err(|why| unnamed(self.explained(why, &body)))?.to_string();
                 Key::new(&means).map_err(|error| unnamed(error.to_string()))?;
                 Some(means)
             }
             None => None,
         };
         let mut intent = Intent::named(name).policy(inbox.policy.clone()).input(body.clone());
-        if let (Some(object), None) = (&object, inbox.hint) {
-            let number = version.as_deref().and_then(version_of);
-            if number.is_none() && inbox.version.is_some() {
+        if let Some(object) = &object {
+            // Hints have no versions: they tell to look, and the last look sees everything.
+            let number = version.as_deref().filter(|_| inbox.hint.is_none()).and_then(version_of);
+            if number.is_none() && inbox.version.is_some() && inbox.hint.is_none() {
                 tracing::warn!(inbox = inbox.name, "an event has no version that can be compared");
             }
             intent = intent.lane(&lane(inbox, object), number)?;
@@ -239,6 +263,14 @@ impl Arriving<'_> {
             Event { query: self.query.map(str::to_owned), headers: self.headers.clone(), body, facts };
         let intent = intent.request(event.kept(&inbox.name));
         Ok(Taken { intent, event })
+    }
+
+    /// What could not be found, and why there was nothing to look at, if there was not.
+    fn explained(&self, why: String, body: &Bytes) -> String {
+        match event::why_unread(&self.headers, body) {
+            Some(unread) => format!("{why}; {unread}"),
+            None => why,
+        }
     }
 
     /// An event without an object, or without a version, is taken all the same: refused, it would be lost.

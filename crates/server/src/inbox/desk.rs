@@ -10,7 +10,7 @@ use twicesafe_ledger::{
 
 use super::arrival::{Arriving, due_in, period};
 use super::event::{self, Event};
-use super::handover::meaning;
+use super::handover::stands_for;
 use super::plan::TENANT;
 use super::{Inbox, Inboxes};
 use crate::config::Configuration;
@@ -53,7 +53,7 @@ pub async fn put_event(
     })?;
     let inbox = inboxes.get(&putting.inbox).ok_or_else(|| ServerError::NoSuchInbox(putting.inbox.clone()))?;
     if putting.body.len() > inbox.bytes_max {
-        return Err(wrong(format!("the event has more than {} bytes", inbox.bytes_max)));
+        return Err(ServerError::EventTooLarge(inbox.bytes_max));
     }
     let now_ms = ledger.store().now().await?.as_millis();
     let mut headers = HeaderMap::new();
@@ -112,8 +112,8 @@ pub async fn event_named(ledger: &Ledger, inbox: &str, id: &str) -> Result<Event
     })
 }
 
-/// Has an event handed over again: one that is settled in a new generation, with another id for its target (S29); one that a
-/// person must decide about, because somebody now has.
+/// Has an event handed over again, in a new generation and with another id for its target (S29). What was not settled is set aside
+/// first: a person decided, and that is no finding about whether it arrived.
 pub async fn replay_event(
     ledger: &Ledger,
     who: &Actor,
@@ -123,49 +123,46 @@ pub async fn replay_event(
 ) -> Result<Arc<Stored>, Error> {
     let name = Name::new(&scope_of(inbox), id)?;
     let dossier = ledger.dossier(&name).await?.ok_or(Refusal::NoSuchIntent)?;
-    let stored = dossier.stored;
-    let record = &stored.record;
+    let record = &dossier.stored.record;
     let ledger = ledger.acting_as(who);
     match record.status {
-        Status::Review => {
-            // What it stands for is in review, too.
-            if let Some(nested) = nested(&ledger, inbox, &stored, dossier.request.as_ref()).await?
-                && nested.record.status == Status::Review
-            {
-                ledger.resolve(By::from(who), &nested, Resolution::DidNotHappen, reason).await?;
-            }
-            ledger.resolve(By::from(who), &stored, Resolution::DidNotHappen, reason).await?;
-        }
         // Nothing would be done that is not done anyway.
         Status::Pending | Status::Held => return Err(Refusal::WrongStatus(record.status).into()),
-        Status::Ready | Status::Retryable if record.due_at.is_some() => {
+        // It may have arrived, and is tried again by itself with the id that its target knows it by.
+        Status::Retryable if record.due_at.is_some() && record.doubt => {
             return Err(Refusal::WrongStatus(record.status).into());
         }
-        _ => {
-            let kept = dossier.request.ok_or(Refusal::Purged)?;
-            match record.status.is_settled() {
-                // Its request stays with it, and it is due at once.
-                true => drop(ledger.reset(By::from(who), &stored, reason).await?),
-                false => {
-                    let intent = Intent::on_record(&stored).ok_or(Refusal::Purged)?.request(kept);
-                    ledger.accept(&intent, std::time::Duration::ZERO).await?;
-                }
-            }
-        }
+        _ => {}
     }
+    let request = dossier.request.as_ref().ok_or(Refusal::Purged)?;
+    if !record.status.is_settled() {
+        // What it stands for may be in review, too.
+        if let Some(nested) = nested(&ledger, inbox, &dossier.stored, Some(request)).await?
+            && nested.record.status == Status::Review
+        {
+            ledger.resolve(By::from(who), &nested, Resolution::GiveUp, reason).await?;
+        }
+        park_event(&ledger, who, inbox, id, reason).await?;
+    }
+    // Its request stays with it, and it is due at once.
+    let settled = ledger.existing(&name).await?;
+    ledger.reset(By::from(who), &settled, reason).await?;
     ledger.existing(&name).await
 }
 
-/// The intent that an event stands for, if it means something others may mean, too.
+/// The intent that an event stands for, if others may stand for it, too.
 async fn nested(
     ledger: &Ledger,
     inbox: &str,
     stored: &Stored,
     request: Option<&Bytes>,
 ) -> Result<Option<Arc<Stored>>, Error> {
-    let means = request.and_then(Event::from_kept).and_then(|event| event.facts.means);
-    let (Some(means), Some(name)) = (means, &stored.record.name) else { return Ok(None) };
-    ledger.look(&meaning(inbox, &means, &name.key, stored.record.generation)?).await
+    let event = request.and_then(Event::from_kept);
+    let (Some(event), Some(name)) = (event, &stored.record.name) else { return Ok(None) };
+    match stands_for(inbox, &event.facts, &name.key, stored.record.generation)? {
+        Some(name) => ledger.look(&name).await,
+        None => Ok(None),
+    }
 }
 
 /// Sets an event aside: it is not handed over, whatever arrives again, until somebody has it replayed (S38).

@@ -42,6 +42,13 @@ pub(crate) struct Facts {
     pub(crate) period: Option<i64>,
 }
 
+impl Facts {
+    /// The object and the span of time, where only a hint is handed over.
+    pub(crate) fn hinted(&self) -> Option<(&str, i64)> {
+        self.object.as_deref().zip(self.period)
+    }
+}
+
 /// What expressions see of an event.
 pub(crate) fn view(headers: &HeaderMap, query: Option<&str>, body: &Bytes) -> Value {
     let header = |(name, value): (&HeaderName, &HeaderValue)| {
@@ -57,6 +64,11 @@ pub(crate) fn view(headers: &HeaderMap, query: Option<&str>, body: &Bytes) -> Va
     let text = |(name, value): (String, String)| (name, Value::String(value));
     let query: Map<String, Value> = pairs(query.unwrap_or_default()).into_iter().map(text).collect();
     json!({ "headers": seen, "query": query, "body": body_view_within(read_as(headers, body), body, usize::MAX) })
+}
+
+/// Why expressions see no fields of a body, if they do not.
+pub(crate) fn why_unread(headers: &HeaderMap, body: &Bytes) -> Option<String> {
+    crate::gateway::sending::why_unread(&read_as(headers, body), body, usize::MAX)
 }
 
 /// The view of one event of several: the body is its own.

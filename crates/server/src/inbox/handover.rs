@@ -11,13 +11,13 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use hyper::{Method, StatusCode};
 use ring::hmac;
-use serde_json::json;
+use serde_json::{Value, json};
 use twicesafe_ledger::{
-    Answer, Attempt, Body, Counts, Error, Intent, InvalidName, Key, KeyPart, Name, Outcome, Policy, Refusal,
-    Scope, Trouble,
+    Answer, Attempt, Body, Code, Counts, Error, Intent, InvalidName, Key, KeyPart, Name, Outcome, Policy,
+    Refusal, Scope, Status, Trouble,
 };
 
-use super::event::{Event, in_header};
+use super::event::{Event, Facts, in_header};
 use super::plan::{Inbox, Target};
 use crate::access::Principal;
 use crate::config::inboxes::Respond;
@@ -36,7 +36,19 @@ const ANSWER_READ_BYTES_MAX: usize = twicesafe_ledger::ANSWER_BYTES_MAX;
 /// How long an event waits for another one that means the same.
 const SAME_WAIT_MAX: Duration = Duration::from_secs(2);
 /// When to ask again what waits for a person at a destination.
-const PEOPLE_RETRY_AFTER: Duration = Duration::from_secs(3600);
+const PEOPLE_RETRY_AFTER: Duration = Duration::from_secs(300);
+
+/// What else is known of an answer.
+enum Stands {
+    /// Its status says what came of it.
+    Alone,
+    /// Somebody else is waited for; nothing was sent.
+    Waiting,
+    /// Somebody said no; nothing was sent, or will be.
+    Refused,
+    /// The destination took it for something else; nothing was sent.
+    Mistaken,
+}
 
 /// One event, where it goes.
 pub(crate) struct Handover {
@@ -63,45 +75,21 @@ impl Handover {
     /// Hands the event over once.
     pub(crate) async fn act(self: &Arc<Self>, attempt: &Attempt) -> Outcome {
         let facts = &self.event.facts;
-        let nested = match (facts.period, &facts.object, &facts.means) {
-            (Some(period), Some(object), _) => Some(self.hint(object, period)),
-            (_, _, Some(means)) => Some(self.meaning(means)),
-            _ => None,
+        let name = match stands_for(&self.inbox.name, facts, &self.id, self.generation) {
+            Ok(Some(name)) => name,
+            Ok(None) => return self.send(attempt, self.event.body.clone()).await,
+            Err(error) => return Outcome::not_sent(&error.to_string()),
         };
-        match nested {
-            None => self.send(attempt, self.event.body.clone()).await,
-            Some(Ok((intent, body))) => self.once(attempt, intent, body).await,
-            Some(Err(why)) => Outcome::not_sent(&why),
-        }
-    }
-
-    /// That an object has changed, once for each span of time.
-    fn hint(&self, object: &str, period: i64) -> Result<(Intent, Bytes), String> {
-        let mut parts = vec![KeyPart::Text(object), KeyPart::Integer(period)];
-        parts.extend(self.replayed().into_iter().flatten());
-        let key = Key::composed("hint", &parts).map_err(|error| error.to_string())?;
-        let name = Name { scope: self.inbox.scope_of_hints.clone(), key };
-        let body = json!({ "type": "changed", "inbox": self.inbox.name, "object": object });
-        let body = Bytes::from(body.to_string());
-        let intent = Intent::named(name).policy(self.nested_policy()).input(body.clone());
-        // Of one object one at a time, whatever its span (S39).
-        let lane = super::arrival::lane(&self.inbox, &format!("hint:{object}"));
-        Ok((intent.lane(&lane, None).map_err(|error| error.to_string())?, body))
-    }
-
-    /// What the event means: others that mean the same get the first answer.
-    fn meaning(&self, means: &str) -> Result<(Intent, Bytes), String> {
-        let generation = self.replayed().map(|_| self.generation);
-        let name = meaning(&self.inbox.name, means, &self.id, generation.unwrap_or(1));
-        let name = name.map_err(|error| error.to_string())?;
-        let intent = Intent::named(name).policy(self.nested_policy()).input(means.to_owned());
-        Ok((intent, self.event.body.clone()))
-    }
-
-    /// What a person has handed over again is handed over, whatever others have meant before.
-    fn replayed(&self) -> Option<[KeyPart<'_>; 2]> {
-        let again = [KeyPart::Text(self.id.as_str()), KeyPart::Integer(i64::from(self.generation))];
-        (self.generation > 1).then_some(again)
+        let intent = Intent::named(name).policy(self.nested_policy());
+        let (intent, body) = match (facts.hinted(), &facts.means) {
+            (Some((object, _)), _) => {
+                let hint = json!({ "type": "changed", "inbox": self.inbox.name, "object": object });
+                let hint = Bytes::from(hint.to_string());
+                (intent.input(hint.clone()), hint)
+            }
+            (None, means) => (intent.input(means.clone().unwrap_or_default()), self.event.body.clone()),
+        };
+        self.once(attempt, intent, body).await
     }
 
     /// The event's own agreement says how often it is tried again. Many events may stand for one thing: it is not sent again
@@ -118,8 +106,12 @@ impl Handover {
     async fn once(self: &Arc<Self>, attempt: &Attempt, intent: Intent, body: Bytes) -> Outcome {
         let said = Arc::new(Mutex::new(None));
         let (this, heard, outer) = (self.clone(), said.clone(), attempt.clone());
-        // Not for long: others have something else to hand over meanwhile.
-        let intent = intent.wait(SAME_WAIT_MAX);
+        // Not for long: others have something else to hand over meanwhile. What is not due is not waited for at all.
+        let is_under_way = match self.shared.ledger.look(intent.name()).await {
+            Ok(known) => known.is_none_or(|known| known.record.status != Status::Retryable),
+            Err(error) => return Outcome::not_sent(&error.to_string()),
+        };
+        let intent = intent.wait(if is_under_way { SAME_WAIT_MAX } else { Duration::ZERO });
         let ran = self.shared.ledger.run(intent, move |inner| async move {
             // Under both permits: the event's must still hold, too.
             outer.check_send()?;
@@ -164,18 +156,21 @@ impl Handover {
         let answered = match &self.inbox.target {
             Target::Url { upstream, path_and_query, method, headers } => {
                 let posted = self.post(attempt, upstream, path_and_query, method, headers, body).await;
-                posted.map(|whole| (whole, Counts::AsAttempt))
+                posted.map(|whole| {
+                    let reason = format!("the target answered {}", whole.status.as_u16());
+                    (whole, Stands::Alone, reason)
+                })
             }
             Target::Destination { name, path_and_query, method } => {
                 self.call(attempt, name, path_and_query, method, body).await
             }
         };
         match answered {
-            Ok((whole, counts)) => {
+            Ok((whole, stands, reason)) => {
                 let is_well = !(whole.status.is_server_error()
                     || matches!(whole.status.as_u16(), 404 | 408 | 410 | 425 | 429));
                 self.note(is_well);
-                self.judged(&whole, counts)
+                self.judged(&whole, stands, reason.into())
             }
             Err(Failure::NotSent(why)) => {
                 self.note(false);
@@ -194,9 +189,14 @@ impl Handover {
 
     /// 2xx says that it was taken. Anything else says that it was not, and is tried again: a target that is being set up anew
     /// answers 404. After 408 and 5xx nobody knows how far it came.
-    fn judged(&self, whole: &Whole, counts: Counts) -> Outcome {
+    fn judged(&self, whole: &Whole, stands: Stands, reason: Arc<str>) -> Outcome {
         let status = whole.status;
-        let reason = || format!("the target answered {}", status.as_u16()).into();
+        let counts = match stands {
+            Stands::Alone => Counts::AsAttempt,
+            Stands::Waiting => Counts::AsWaiting,
+            Stands::Refused => return Outcome::refused(whole.kept(None)),
+            Stands::Mistaken => return Outcome::Unknown { reason, retry_after: None, park: true },
+        };
         if status.is_success() {
             let answer = whole.kept(None);
             return Outcome::Answered(match self.inbox.respond {
@@ -206,8 +206,8 @@ impl Handover {
         }
         let retry_after = whole.retry_after();
         match status.is_server_error() || status == StatusCode::REQUEST_TIMEOUT {
-            true => Outcome::Unknown { reason: reason(), retry_after, park: false },
-            false => Outcome::NotSent { reason: reason(), retry_after, counts },
+            true => Outcome::Unknown { reason, retry_after, park: false },
+            false => Outcome::NotSent { reason, retry_after, counts },
         }
     }
 
@@ -236,8 +236,7 @@ impl Handover {
         Whole::read(response, lent, limits, |_| None).await
     }
 
-    /// A guarded call at a destination, under its own key: what is done there is done once, whatever becomes of the event. Also
-    /// says what it counts as, if it was not.
+    /// A guarded call at a destination, under its own key: what is done there is done once, whatever becomes of the event.
     async fn call(
         &self,
         attempt: &Attempt,
@@ -245,7 +244,7 @@ impl Handover {
         path_and_query: &str,
         method: &Method,
         body: Bytes,
-    ) -> Result<(Whole, Counts), Failure> {
+    ) -> Result<(Whole, Stands, String), Failure> {
         let uri = format!("/to/{name}{path_and_query}");
         let uri = uri.parse().map_err(|_| Failure::NotSent("the path is no address".to_owned()))?;
         // Only what says what the body is: a destination has headers of its own, and knows its key.
@@ -268,22 +267,35 @@ impl Handover {
         let is_own = kept.get(CONTENT_TYPE).is_some_and(|kind| kind == "application/problem+json");
         let read = Limited::new(response.body, ANSWER_READ_BYTES_MAX).collect().await;
         let body = read.map_err(|_| Failure::Unknown("its answer was cut short".to_owned()))?.to_bytes();
-        let mut counts = Counts::AsAttempt;
-        let status = match stands.as_deref() {
-            // It is done, or nobody will do it: that is what became of the event, whatever the status says.
-            Some("done" | "superseded" | "rejected" | "undone") => StatusCode::OK,
+        let own: Value = is_own.then(|| serde_json::from_slice(&body).ok()).flatten().unwrap_or_default();
+        let code = own["code"].as_str();
+        let reason = match (stands.as_deref(), code, own["message"].as_str()) {
+            (_, Some(code), Some(message)) => format!("{name}: {message} ({code})"),
+            (Some(stands @ ("held" | "review" | "rejected")), ..) => format!("{name}: it is {stands} there"),
+            _ => format!("{name} answered {}", status.as_u16()),
+        };
+        let (status, stands) = match stands.as_deref() {
+            // What is on record is about something else.
+            _ if code == Some(Code::Mismatch.as_str()) => (StatusCode::CONFLICT, Stands::Mistaken),
+            // It is done: that is what became of the event, whatever the status says.
+            Some("done" | "superseded" | "undone") => (StatusCode::OK, Stands::Alone),
+            // Somebody said no, or nobody yes in time.
+            Some("rejected") => (StatusCode::CONFLICT, Stands::Refused),
             // Somebody is asked there, who may take their time; the server sends it then.
             Some("held" | "review") => {
-                counts = Counts::AsWaiting;
                 kept.insert(RETRY_AFTER, HeaderValue::from(PEOPLE_RETRY_AFTER.as_secs()));
-                StatusCode::CONFLICT
+                (StatusCode::CONFLICT, Stands::Waiting)
             }
-            Some(_) => StatusCode::CONFLICT,
+            Some(_) => (StatusCode::CONFLICT, Stands::Alone),
+            // It is paused, or the ledger is away.
+            None if is_own && status == StatusCode::SERVICE_UNAVAILABLE => {
+                (StatusCode::CONFLICT, Stands::Waiting)
+            }
             // Nothing of what the guard could not do was done: it is asked again. What it only passed on may have been done.
-            None if is_own && status != StatusCode::BAD_GATEWAY => StatusCode::CONFLICT,
-            None => status,
+            None if is_own && status != StatusCode::BAD_GATEWAY => (StatusCode::CONFLICT, Stands::Alone),
+            None => (status, Stands::Alone),
         };
-        Ok((Whole::of(status, &kept, Body::Kept(body)), counts))
+        Ok((Whole::of(status, &kept, Body::Kept(body.clone())), stands, reason))
     }
 
     /// The event's own headers, and what the target knows it by: an id that is the same on every attempt, a time, a signature.
@@ -323,13 +335,22 @@ impl Handover {
     }
 }
 
-/// What an event means, as an intent: hashed, because what it means may be somebody's address. What a person has handed over
-/// again is an intent of its own.
-pub(super) fn meaning(inbox: &str, means: &str, id: &Key, generation: u32) -> Result<Name, InvalidName> {
-    let mut parts = vec![KeyPart::Text(means)];
+/// What an event stands for, if others may stand for it, too: what it means, or that its object has changed in a span of time. What a
+/// person has handed over again stands for itself, whatever others have meant before.
+pub(super) fn stands_for(
+    inbox: &str,
+    facts: &Facts,
+    id: &Key,
+    generation: u32,
+) -> Result<Option<Name>, InvalidName> {
+    let (kind, mut parts) = match (facts.hinted(), &facts.means) {
+        (Some((object, period)), _) => ("hint", vec![KeyPart::Text(object), KeyPart::Integer(period)]),
+        (None, Some(means)) => ("intent", vec![KeyPart::Text(means)]),
+        (None, None) => return Ok(None),
+    };
     if generation > 1 {
         parts.extend([KeyPart::Text(id.as_str()), KeyPart::Integer(i64::from(generation))]);
     }
-    let scope = Scope::new(&format!("{}/intent/in/{inbox}", super::plan::TENANT))?;
-    Ok(Name { scope, key: Key::composed("intent", &parts)? })
+    let scope = Scope::new(&format!("{}/{kind}/in/{inbox}", super::plan::TENANT))?;
+    Ok(Some(Name { scope, key: Key::composed(kind, &parts)? }))
 }

@@ -1,7 +1,8 @@
 //! An inbox, ready to be used: everything an operator wrote is checked here once, and what is known of its provider is filled
 //! in.
 
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -43,12 +44,14 @@ const BYTES_MAX: usize = twicesafe_ledger::REQUEST_BYTES_MAX - (64 << 10);
 /// Shortest span between hints: each has a number.
 const HINT_MIN: Duration = Duration::from_secs(1);
 
+/// How often the log tells of events that are not taken, at most.
+const COMPLAIN_EVERY: Duration = Duration::from_secs(10);
+
 /// An inbox, ready to be used.
 pub(crate) struct Inbox {
     pub(crate) name: String,
-    /// Of its events; of hints about objects.
+    /// Of its events.
     pub(crate) scope: Scope,
-    pub(crate) scope_of_hints: Scope,
     /// What people call who sends.
     pub(crate) sender: String,
     pub(crate) verifier: Verifier,
@@ -73,6 +76,7 @@ pub(crate) struct Inbox {
     pub(crate) retries_for: Option<Duration>,
     pub(crate) answers_within: Option<Duration>,
     pub(crate) fresh: Fresh,
+    complained: Mutex<Option<Instant>>,
 }
 
 /// Where events are handed over.
@@ -82,6 +86,16 @@ pub(crate) enum Target {
 }
 
 impl Inbox {
+    /// Whether the log may tell of an event that was not taken: anybody can send such.
+    pub(crate) fn may_complain(&self) -> bool {
+        let mut last = self.complained.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_long_ago = last.is_none_or(|last| last.elapsed() >= COMPLAIN_EVERY);
+        if is_long_ago {
+            *last = Some(Instant::now());
+        }
+        is_long_ago
+    }
+
     /// Reads what an operator wrote.
     pub(crate) fn read(
         name: &str,
@@ -162,13 +176,8 @@ impl Inbox {
             .as_ref()
             .and_then(|secret| notes.take("signing_secret", signing_key(secret)));
         let policy = notes.take("retries", policy(written));
-        let scope = |text: String| Scope::new(&text).map_err(|error| error.to_string());
-        let scope_of = |account: &str| scope(format!("{TENANT}/{account}in/{name}"));
-        let scopes = match (scope_of(""), scope_of("hint/")) {
-            (Ok(events), Ok(hints)) => Some((events, hints)),
-            // Said of its name already.
-            _ => None,
-        };
+        // What is wrong with it was said of its name already.
+        let scope = Scope::new(&super::scope_of(name)).ok();
         let bytes_max = written.bytes_max.map_or(BYTES_DEFAULT, |bytes| bytes as usize);
         if !(1..=BYTES_MAX).contains(&bytes_max) {
             notes.take::<()>("bytes_max", Err(format!("write a number from 1 to {BYTES_MAX}")));
@@ -180,8 +189,8 @@ impl Inbox {
             concurrency: Some(concurrency.clamp(1, 1000)),
             per_second: written.limits.per_second,
         };
-        let parts = (verifier, id, target, policy, scopes);
-        let (Some(verifier), Some(id), Some(target), Some(policy), Some(scopes)) = parts else {
+        let parts = (verifier, id, target, policy, scope);
+        let (Some(verifier), Some(id), Some(target), Some(policy), Some(scope)) = parts else {
             return Err(notes.wrong);
         };
         if !notes.wrong.is_empty() {
@@ -189,8 +198,7 @@ impl Inbox {
         }
         Ok(Self {
             name: name.to_owned(),
-            scope: scopes.0,
-            scope_of_hints: scopes.1,
+            scope,
             sender,
             verifier,
             id,
@@ -212,6 +220,7 @@ impl Inbox {
             retries_for: known.retries_for.map(|span| span.0),
             answers_within: known.answers_within.map(|span| span.0),
             fresh: Fresh::default(),
+            complained: Mutex::default(),
         })
     }
 }

@@ -81,6 +81,11 @@ async fn s36_a_skewed_clock_is_explained_and_an_old_event_is_not_taken() {
     assert!(early.refused(401, "TS0112").json["message"].as_str().unwrap().contains("3600 s after"));
     assert_eq!(inbox.send_at("evt_1", &json!({}), now - 299).await.status, 200);
     inbox.requests(1).await;
+    // What is known is known, whoever says it again (S37); but the signature must be right.
+    let again = inbox.send_at("evt_1", &json!({}), now - 412).await;
+    assert_eq!((again.status, again.json), (200, json!({ "accepted": 0, "known": 1 })));
+    inbox.send_signed("evt_1", now - 412, "v1,AAAA", b"{}").await.refused(401, "TS0111");
+    inbox.send_at("evt_2", &json!({}), now - 412).await.refused(401, "TS0112");
     inbox.world.stop().await;
 }
 
@@ -204,6 +209,46 @@ async fn s38_arrays_are_split_and_each_element_is_known_by_itself() {
     }
     inbox.requests(5).await;
     inbox.world.stop().await;
+}
+
+#[tokio::test]
+async fn s38_an_element_without_a_meaning_keeps_its_id() {
+    let provider = "    provider:
+      signature: { header: x-signature, algorithm: secret }
+      id: event.body.eventId
+      array: true
+    secrets: [s3cret]
+    intent: event.body.order
+";
+    let inbox = Inbox::with(provider).await;
+    let headers = [("content-type", "application/json"), ("x-signature", "s3cret")];
+    // Senders write the number of the attempt into it.
+    for (attempt, new, known) in [(0, 2, 0), (1, 0, 2)] {
+        let body = json!([{ "eventId": 1, "order": 7 }, { "eventId": 2, "attemptNumber": attempt }]);
+        let heard = inbox.world.send("POST", "/in/shop", &headers, body.to_string().as_bytes()).await;
+        assert_eq!(heard.json, json!({ "accepted": new, "known": known }), "{heard:?}");
+    }
+    inbox.status("2", "done").await;
+    inbox.requests(2).await;
+    inbox.world.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_too_large_or_cannot_be_read_is_told_so() {
+    let inbox = Inbox::new().await;
+    // Most senders listen only after they have sent everything.
+    let body = vec![b'a'; 3 << 20];
+    inbox.send_signed("large", inbox.now_s(), "v1,AAAA", &body).await.refused(413, "TS0005");
+    let at = inbox.now_s();
+    let by_body = Inbox::with("    id: event.body.id\n").await;
+    for (body, words) in [("{bad", "not JSON"), ("", "empty")] {
+        let signature = signed(SECRET, "x", at, body.as_bytes());
+        let heard = by_body.send_signed("x", at, &signature, body.as_bytes()).await;
+        let message = heard.refused(400, "TS0113").json["message"].as_str().unwrap();
+        assert!(message.contains(words), "{message}");
+    }
+    inbox.world.stop().await;
+    by_body.world.stop().await;
 }
 
 #[tokio::test]

@@ -49,6 +49,28 @@ async fn s29_a_replay_is_handed_over_again_under_another_id() {
 }
 
 #[tokio::test]
+async fn a_replay_of_what_was_not_settled_is_no_finding_and_has_a_reason() {
+    let inbox = Inbox::with("    retries: { attempts: 1, base: 1h }\n").await;
+    inbox.target.script([Do::Say(500, json!({})), Do::Say(404, json!({}))]);
+    for (id, status) in [("doubtful", "review"), ("out", "retryable")] {
+        inbox.send(id, &order(1, 1)).await;
+        inbox.status(id, status).await;
+    }
+    inbox.pass(Duration::from_secs(60)).await;
+    for id in ["doubtful", "out"] {
+        assert_eq!(inbox.world.post("/v1/inbox/replay", &about(id)).await.status, 200);
+        let shown = inbox.status(id, "done").await;
+        let journal = shown["deliveries"].to_string();
+        assert!(journal.contains("asked for") && !journal.contains("did not happen"), "{journal}");
+    }
+    let requests = inbox.requests(4).await;
+    let ids: std::collections::HashSet<_> =
+        requests.iter().map(|request| request.header("webhook-id")).collect();
+    assert_eq!(ids.len(), 4, "each under an id of its own");
+    inbox.world.stop().await;
+}
+
+#[tokio::test]
 async fn s38_a_redelivery_never_reopens_what_a_person_parked_or_forgot() {
     let inbox = Inbox::with("    retries: { attempts: 1 }\n").await;
     inbox.target.script([Do::Say(500, json!({})), Do::Say(404, json!({}))]);

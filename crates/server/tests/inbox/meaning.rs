@@ -109,6 +109,54 @@ async fn a_destination_gets_a_guarded_call() {
 }
 
 #[tokio::test]
+async fn a_hint_that_fails_for_good_does_not_keep_the_next_ones() {
+    let rules = "    lane: event.body.order\n    hint: 60s\n    retries: { attempts: 1, base: 10ms }\n";
+    let inbox = Inbox::with(rules).await;
+    for answer in [500, 404] {
+        inbox.target.script([Do::Say(answer, json!({}))]);
+        let (bad, good) = (format!("bad-{answer}"), format!("good-{answer}"));
+        inbox.send(&bad, &order(1, 1)).await;
+        inbox.pass(Duration::from_secs(61)).await;
+        inbox.status(&bad, if answer == 500 { "review" } else { "retryable" }).await;
+        inbox.send(&good, &order(1, 1)).await;
+        inbox.pass(Duration::from_secs(61)).await;
+        let park = json!({ "inbox": "shop", "id": bad, "reason": "it is over" });
+        assert_eq!(inbox.world.post("/v1/inbox/park", &park).await.status, 200);
+        inbox.pass(Duration::from_secs(61)).await;
+        inbox.status(&good, "done").await;
+    }
+    inbox.world.stop().await;
+}
+
+#[tokio::test]
+async fn what_a_destination_takes_for_something_else_is_not_done() {
+    let more = "destinations:
+  crm:
+    base: TARGET
+    auth: none
+    routes:
+      - { match: POST /contacts, action: contact.create, key: request.body.order, recovery: person }
+";
+    let inbox = Inbox::and("    deliver: { to: crm/contacts }\n", more).await;
+    inbox.send("evt_1", &order(1, 1)).await;
+    inbox.status("evt_1", "done").await;
+    inbox.send("evt_2", &order(1, 2)).await;
+    let shown = inbox.status("evt_2", "review").await;
+    assert!(shown["deliveries"].to_string().contains("TS0010"), "{shown}");
+    inbox.target.check_effects(1);
+    // What is paused there waits, and what is wrong with it is said.
+    let what = twicesafe_server::Pausable::Destination;
+    twicesafe_server::pause(&inbox.world.ledger, what, "crm", "moving house").await.unwrap();
+    tokio::time::sleep(Duration::from_millis(1300)).await;
+    inbox.send("evt_3", &order(3, 1)).await;
+    let shown = inbox.status("evt_3", "retryable").await;
+    assert!(shown["deliveries"].to_string().contains("TS0093"), "{shown}");
+    assert_eq!(shown["attempts"], 0, "{shown}");
+    inbox.target.check_effects(1);
+    inbox.world.stop().await;
+}
+
+#[tokio::test]
 async fn what_a_destination_is_not_done_with_is_not_done() {
     let more = "destinations:
   crm:

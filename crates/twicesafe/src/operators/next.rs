@@ -4,6 +4,10 @@ use twicesafe_ledger::{Name, Record, Status, Stored, Timestamp};
 
 use crate::output::time;
 
+/// Who sends what is ready.
+const SENT_BY: &str =
+    "A server that has the request sends it within seconds; otherwise run it: the next caller acts.";
+
 /// What can be done next, in one line.
 pub(super) fn step(stored: &Stored, now: Timestamp) -> String {
     let record = &stored.record;
@@ -50,9 +54,9 @@ fn ready(record: &Record, now: Timestamp) -> String {
     match record.due_at.filter(|due_at| *due_at > now) {
         Some(due_at) => format!("Wait: it is due at {}. Nothing was sent.", time(due_at)),
         None if record.generation > 1 => {
-            "Run it: nothing was sent since the fresh start, and the next caller acts.".to_owned()
+            format!("Nothing was sent since the fresh start. {SENT_BY}")
         }
-        None => "Run it: nothing was sent, and the next caller acts.".to_owned(),
+        None => format!("Nothing was sent. {SENT_BY}"),
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use serde_json::json;
 use twicesafe_core::{Actor, Code};
-use twicesafe_ledger::{Cursor, Filter, Ledger, Status, Stored};
+use twicesafe_ledger::{Cursor, Error, Filter, Ledger, Refusal, Status, Stored};
 use twicesafe_server::config::{self, Configuration};
 use twicesafe_server::{Pausable, Putting, ServerError};
 
@@ -132,7 +132,7 @@ pub(super) async fn run(asked: Inbox, common: &Common, out: &mut impl Write) -> 
         Inbox::Park(asked) => decided(&asked, "park", common, out).await,
         Inbox::Forget(asked) => decided(&asked, "forget", common, out).await,
         Inbox::Pause(asked) => {
-            check_name(&asked.inbox)?;
+            check_name(&asked.inbox, None)?;
             let ledger = place::open(common).await?;
             let paused = twicesafe_server::pause(&ledger, Pausable::Inbox, &asked.inbox, &asked.reason);
             paused.await.map_err(ServerError::from)?;
@@ -140,7 +140,7 @@ pub(super) async fn run(asked: Inbox, common: &Common, out: &mut impl Write) -> 
             Ok(())
         }
         Inbox::Resume(asked) => {
-            check_name(&asked.inbox)?;
+            check_name(&asked.inbox, None)?;
             let ledger = place::open(common).await?;
             let resumed = twicesafe_server::resume(&ledger, Pausable::Inbox, &asked.inbox);
             resumed.await.map_err(ServerError::from)?;
@@ -152,11 +152,19 @@ pub(super) async fn run(asked: Inbox, common: &Common, out: &mut impl Write) -> 
 }
 
 /// Where there is a configuration, it must know the inbox.
-fn check_name(name: &str) -> Result<(), Failure> {
-    let Some(path) = place::configuration(None) else { return Ok(()) };
+fn check_name(name: &str, given: Option<&std::path::Path>) -> Result<(), Failure> {
+    let Some(path) = place::configuration(given) else { return Ok(()) };
     match config::load(&path)?.inboxes.contains_key(name) {
         true => Ok(()),
         false => Err(ServerError::NoSuchInbox(name.to_owned()).into()),
+    }
+}
+
+/// What is not there may be looked for in an inbox that is not there.
+fn not_there(inbox: &str, error: Error) -> Failure {
+    match (&error, check_name(inbox, None)) {
+        (Error::Ledger(Refusal::NoSuchIntent), Err(no_such_inbox)) => no_such_inbox,
+        _ => error.into(),
     }
 }
 
@@ -200,7 +208,7 @@ async fn list(asked: &List, common: &Common, out: &mut impl Write) -> Result<(),
     let statuses =
         if asked.dead { vec![Some(Status::Review), Some(Status::Retryable)] } else { vec![status] };
     let mut table = Table::new(&["event", "status", "attempts", "object", "arrived", "due"]);
-    let mut next = None;
+    let (mut next, mut is_empty) = (None, true);
     for status in statuses {
         let filter = Filter { scope: scope.clone(), status, ..Filter::default() };
         let is_dead = |stored: &Stored| !asked.dead || stored.record.due_at.is_none();
@@ -214,6 +222,7 @@ async fn list(asked: &List, common: &Common, out: &mut impl Write) -> Result<(),
                 break;
             }
         }
+        is_empty &= found.is_empty();
         for stored in &found {
             let record = &stored.record;
             let id = record.name.as_ref().map_or("(forgotten)", |name| name.key.as_str());
@@ -236,6 +245,9 @@ async fn list(asked: &List, common: &Common, out: &mut impl Write) -> Result<(),
             ]);
         }
         next = after.or(next);
+    }
+    if is_empty {
+        check_name(inbox, asked.config.as_deref())?;
     }
     if !common.json {
         table.print(out)?;
@@ -271,7 +283,8 @@ async fn inboxes(asked: &List, common: &Common, out: &mut impl Write) -> Result<
 
 async fn show(asked: &Named, common: &Common, out: &mut impl Write) -> Result<(), Failure> {
     let ledger = place::open(common).await?;
-    let event = twicesafe_server::event_named(&ledger, &asked.inbox, &asked.id).await?;
+    let event = twicesafe_server::event_named(&ledger, &asked.inbox, &asked.id).await;
+    let event = event.map_err(|error| not_there(&asked.inbox, error))?;
     let record = &event.dossier.stored.record;
     let body = event.body.as_ref().map(|body| String::from_utf8_lossy(body).into_owned());
     let answer = record.answer.as_ref().map(|answer| answer.head.to_string());
@@ -348,10 +361,16 @@ async fn decided(asked: &Decided, what: &str, common: &Common, out: &mut impl Wr
         return Err(Failure::Usage("give a reason: --reason \"why\"".to_owned()));
     }
     let status = match what {
-        "replay" => twicesafe_server::replay_event(&ledger, &who, inbox, id, reason).await?.record.status,
-        "park" => twicesafe_server::park_event(&ledger, &who, inbox, id, reason).await?.status,
-        _ => twicesafe_server::forget_event(&ledger, &who, inbox, id, reason).await?.status,
+        "replay" => {
+            let replayed = twicesafe_server::replay_event(&ledger, &who, inbox, id, reason).await;
+            replayed.map(|stored| stored.record.status)
+        }
+        "park" => {
+            twicesafe_server::park_event(&ledger, &who, inbox, id, reason).await.map(|noted| noted.status)
+        }
+        _ => twicesafe_server::forget_event(&ledger, &who, inbox, id, reason).await.map(|noted| noted.status),
     };
+    let status = status.map_err(|error| not_there(inbox, error))?;
     match common.json {
         true => Ok(print_json(out, &json!({ "event": id, "status": status.as_str() }))?),
         false => Ok(writeln!(out, "{inbox} {id}: {status}")?),
