@@ -14,6 +14,7 @@ mod error;
 pub mod figures;
 mod gateway;
 mod http;
+mod identities;
 mod inbox;
 mod pages;
 mod server;

@@ -8,7 +8,7 @@ use hyper::{Method, StatusCode};
 use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
-use twicesafe_ledger::{Code, Filter, Ledger, Sweeps};
+use twicesafe_ledger::{Code, Ledger, Sweeps};
 
 use crate::access::{Access, Links, Tokens, check_origin, check_without_links};
 use crate::alerts::Alerts;
@@ -19,6 +19,7 @@ use crate::gateway::pins::Flights;
 use crate::gateway::{self, Counts, Destinations, Due, Pauses};
 use crate::http::request::Room;
 use crate::http::{Door, Drain, Hands, Listener, Problem, Request, Response, Tls};
+use crate::identities::Identities;
 use crate::inbox::{self, Delivery, Inboxes};
 use crate::pages;
 use crate::watch::{Metrics, Span, Tracer};
@@ -35,9 +36,6 @@ const READY_WITHIN: Duration = Duration::from_secs(2);
 const READY_FOR: Duration = Duration::from_secs(1);
 /// What is kept in the ledger to see that it can be written.
 const READY_NOTE: &str = "ready";
-
-/// Intents of a scope that are looked at to see whether keys live there.
-const LIVE_LOOKED_AT_MAX: usize = 100;
 
 /// What all parts of the server share.
 pub(crate) struct Shared {
@@ -127,6 +125,7 @@ pub struct Server {
     listeners: Vec<(Listener, Faces)>,
     hands: Arc<Hands>,
     drain: (watch::Sender<bool>, Drain),
+    orphaned: Vec<String>,
     _sweeps: Sweeps,
 }
 
@@ -180,12 +179,25 @@ impl Server {
             ledger: ledger.clone(),
         });
         shared.pauses.refresh(&ledger).await?;
+        let before = Identities::kept(&ledger).await?;
+        let after = Identities::of(&shared.destinations(), &shared.inboxes());
+        let orphaned = match &before {
+            Some(before) => before.orphaned_by(&after, &ledger, &shared.access.tenants()).await?,
+            None => Vec::new(),
+        };
+        after.keep(&ledger, before).await;
         let sweeps = ledger.keep_sweeping(SWEEP_EVERY);
         let hands =
             Arc::new(Hands::start().map_err(|error| {
                 ServerError::Configuration(format!("no threads could be started: {error}"))
             })?);
-        Ok(Self { shared, listeners, hands, drain: Drain::new(), _sweeps: sweeps })
+        Ok(Self { shared, listeners, hands, drain: Drain::new(), orphaned, _sweeps: sweeps })
+    }
+
+    /// What there is on record that this configuration does not know any more, though an earlier server did: in words, for who starts
+    /// it. A server that runs refuses such a configuration; one that starts with it may be meant to.
+    pub fn orphaned(&self) -> &[String] {
+        &self.orphaned
     }
 
     /// Where it can be reached, and what is there.
@@ -210,7 +222,7 @@ impl Server {
 
     /// Answers until it is stopped and what was under way is done, or has taken too long.
     pub async fn serve(self) {
-        let Self { shared, listeners, hands, drain: (_open, drain), _sweeps } = self;
+        let Self { shared, listeners, hands, drain: (_open, drain), orphaned: _, _sweeps } = self;
         let alerts = tokio::spawn(Alerts::new(shared.clone()).run());
         let due = tokio::spawn(Due::new(shared.clone()).run());
         let delivery = tokio::spawn(Delivery::new(shared.clone()).run());
@@ -289,67 +301,15 @@ impl Control {
         }
         refuse_if_wrong(&configuration).await?;
         let live = Live::new(configuration, &self.shared.ledger)?;
-        self.refuse_orphans(&live.destinations).await?;
-        self.refuse_orphaned_events(&live.inboxes).await?;
+        let identities = |live: &Live| Identities::of(&live.destinations, &live.inboxes);
+        let (ledger, tenants) = (&self.shared.ledger, self.shared.access.tenants());
+        let (before, after) = (identities(&self.shared.live()), identities(&live));
+        if let Some(words) = before.orphaned_by(&after, ledger, &tenants).await?.into_iter().next() {
+            return Err(ServerError::Reload(words));
+        }
+        let kept = Identities::kept(ledger).await?;
+        after.keep(ledger, kept).await;
         *self.shared.live.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(live);
-        Ok(())
-    }
-
-    /// A key lives under its scope: an action or account that is called otherwise from now on would act again (S3).
-    async fn refuse_orphans(&self, after: &Destinations) -> Result<(), ServerError> {
-        let now = self.shared.destinations();
-        let routed_before = now.formerly_unrouted();
-        // Writes that had no route and have one now are called otherwise, too.
-        let mut gone = after.formerly_unrouted();
-        gone.retain(|made| !routed_before.contains(made));
-        let (before, after) = (now.actions(), after.actions());
-        let store = self.shared.ledger.store();
-        for ((destination, action), identity) in before {
-            let now = after.get(&(destination.clone(), action.clone()));
-            if !now.is_some_and(|now| now.carries_on(&identity)) {
-                gone.push((destination, action));
-            }
-        }
-        for (destination, action) in gone {
-            for tenant in self.shared.access.tenants() {
-                let scopes = store.scopes(&format!("{tenant}/")).await?;
-                let suffix = format!("/{destination}/{action}");
-                let is_observed = |scope: &str| gateway::is_observed(scope);
-                for scope in
-                    scopes.into_iter().filter(|scope| scope.ends_with(&suffix) && !is_observed(scope))
-                {
-                    let filter = Filter { scope: Some(scope.clone()), ..Filter::default() };
-                    let live = store.list(&filter, None, LIVE_LOOKED_AT_MAX).await?;
-                    if live.intents.iter().any(|stored| !stored.record.tombstone) {
-                        return Err(ServerError::Reload(format!(
-                            "there are keys under `{scope}`, and in the new configuration its action, account or key is another: \
-                             their repetitions would act again"
-                        )));
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// An event lives under its id: called otherwise from now on, its redelivery would be handed over again (S3); and without
-    /// its inbox nobody would hand over what waits.
-    async fn refuse_orphaned_events(&self, after: &Inboxes) -> Result<(), ServerError> {
-        let after = after.identities();
-        for (name, id) in self.shared.inboxes().identities() {
-            if after.get(&name) == Some(&id) {
-                continue;
-            }
-            let scope = inbox::scope_of(&name);
-            let filter = Filter { scope: Some(scope.clone()), ..Filter::default() };
-            let live = self.shared.ledger.store().list(&filter, None, LIVE_LOOKED_AT_MAX).await?;
-            if live.intents.iter().any(|stored| !stored.record.tombstone) {
-                return Err(ServerError::Reload(format!(
-                    "there are events under `{scope}`, and in the new configuration its inbox is gone or calls them otherwise: \
-                     what waits would stay, and redeliveries would be handed over again"
-                )));
-            }
-        }
         Ok(())
     }
 

@@ -35,6 +35,7 @@ use std::sync::Arc;
 
 use hyper::Method;
 use hyper::header::{CONTENT_SECURITY_POLICY, HeaderMap, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use serde::{Deserialize, Serialize};
 use twicesafe_ledger::{Code, Name, Status};
 
 use crate::access::{Principal, Right};
@@ -147,7 +148,7 @@ impl Destinations {
 }
 
 /// What the keys of an action live by.
-#[derive(Default)]
+#[derive(Clone, PartialEq, Default, Serialize, Deserialize)]
 pub(crate) struct Identity {
     /// Accounts and keys, as they are written.
     names: BTreeSet<String>,

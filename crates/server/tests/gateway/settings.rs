@@ -1,6 +1,32 @@
 //! What an operator writes, and what is said about it.
 
 use super::*;
+
+#[tokio::test]
+async fn s3_a_restart_says_what_it_orphans() {
+    let crm = Destination::new().await;
+    let inbox = format!("inboxes:\n  jobs:\n    id: event.body.id\n    deliver: {}/jobs\n", crm.base());
+    let world = World::configured(&configuration(&crm, "auth: none", PERSON, &inbox)).await;
+    assert_eq!(world.post("/to/crm/contacts", &contact("a")).await.status, 201);
+    assert_eq!(world.post("/in/jobs", &contact("b")).await.status, 200);
+    let ledger = world.ledger.clone();
+    world.stop().await;
+    let orphaned = async |routes: &str, more: &str| {
+        let yaml = configuration(&crm, "auth: none", routes, more);
+        let configuration = crate::world::configuration(&yaml);
+        let server = twicesafe_server::Server::start(ledger.clone(), configuration).await.unwrap();
+        server.orphaned().join("\n")
+    };
+    assert_eq!(orphaned(PERSON, &inbox).await, "");
+    let renamed = PERSON.replace("contact.create", "contact.make");
+    let words = orphaned(&renamed, "").await;
+    assert!(words.contains("default/crm/contact.create") && words.contains("default/in/jobs"), "{words}");
+    // Not only the first time.
+    let words = orphaned(&renamed, &inbox).await;
+    assert!(words.contains("default/crm/contact.create") && !words.contains("default/in/jobs"), "{words}");
+    let words = orphaned(PERSON, &inbox.replace("event.body.id", "event.body.name")).await;
+    assert!(words.contains("default/in/jobs") && !words.contains("crm"), "{words}");
+}
 use twicesafe_server::config::{self, check};
 
 async fn advice(yaml: &str) -> Vec<String> {

@@ -96,6 +96,11 @@ async fn serve(asked: Serve, common: &Common, out: &mut impl Write) -> Result<()
     }
     writeln!(out, "ledger {}", place::without_password(&address))?;
     out.flush()?;
+    for words in server.orphaned() {
+        say(&format!(
+            "warning TS0084: {words}. Put back what was there, unless another server has it, or it is meant."
+        ));
+    }
     let reread = {
         let listen = asked.listen;
         move |path: &std::path::Path| {
