@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::AbortHandle;
-use twicesafe_core::{Action, Actor, Command, IntentId, Purge, Status, Verdict};
+use twicesafe_core::{Action, Actor, Command, IntentId, Purge, Verdict};
 use twicesafe_store::{Order, Stored};
 
 use crate::error::Error;
@@ -81,20 +81,18 @@ impl Ledger {
         Sweeps(task.abort_handle())
     }
 
-    /// Hands every intent whose next attempt or lookup is due to `act`, which claims it and does it. Returns how many
+    /// Hands every intent of a scope whose next attempt or lookup is due to `act`, which claims it and does it. Returns how many
     /// there were. For those who can act without the first caller (S31).
-    pub async fn each_due<F, Fut>(&self, statuses: &[Status], act: F) -> Result<usize, Error>
+    pub async fn each_due<F, Fut>(&self, scope: &str, act: F) -> Result<usize, Error>
     where
         F: Fn(Arc<Stored>) -> Fut,
         Fut: Future<Output = ()>,
     {
         let mut handed = 0;
-        for status in statuses {
-            for (_, id) in self.store().due(*status, None, STEP_MAX).await? {
-                if let Some(stored) = self.store().find_id(id).await? {
-                    act(Arc::new(stored)).await;
-                    handed += 1;
-                }
+        for line in self.store().due(scope, None, STEP_MAX).await? {
+            if let Some(stored) = self.store().find_id(line.at.1).await? {
+                act(Arc::new(stored)).await;
+                handed += 1;
             }
         }
         Ok(handed)

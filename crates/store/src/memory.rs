@@ -207,35 +207,31 @@ impl Memory {
 
     pub(crate) fn due(
         &self,
-        status: Status,
+        scope: &str,
         now: Timestamp,
         after: Option<(Timestamp, IntentId)>,
         limit: usize,
-    ) -> Vec<(Timestamp, IntentId)> {
-        let mut lines =
-            self.agenda_lines(|line| line.due_at.filter(|due_at| line.status == status && *due_at <= now));
-        lines.retain(|line| after.is_none_or(|after| *line > after));
+    ) -> Vec<OnAgenda> {
+        let state = self.state();
+        let due = |stored: &Arc<Stored>| {
+            let line = Agenda::of(stored)?;
+            let at = (line.due_at.filter(|due_at| *due_at <= now)?, stored.id);
+            (line.scope(stored) == Some(scope) && after.is_none_or(|after| at > after)).then_some(())?;
+            let lane = stored.record.place.as_ref().map(|place| place.lane.as_str().to_owned());
+            Some(OnAgenda { at, lane })
+        };
+        let mut lines: Vec<OnAgenda> = state.intents.values().filter_map(due).collect();
+        lines.sort_by_key(|line| line.at);
         lines.truncate(limit);
         lines
     }
 
-    pub(crate) fn agenda(
-        &self,
-        status: Status,
-        after: Option<(Timestamp, IntentId)>,
-        limit: usize,
-    ) -> Vec<OnAgenda> {
-        let mut lines = self.agenda_lines(|line| (line.status == status).then_some(line.wake_at));
-        lines.retain(|line| after.is_none_or(|after| *line > after));
-        lines.truncate(limit);
+    pub(crate) fn scopes_with_due(&self, after: &str, limit: usize) -> Vec<String> {
         let state = self.state();
-        let line = |at: (Timestamp, IntentId)| {
-            let record = &state.intents.get(&at.1)?.record;
-            let scope = record.name.as_ref().map(|name| name.scope.as_str().to_owned());
-            let lane = record.place.as_ref().map(|place| place.lane.as_str().to_owned());
-            Some(OnAgenda { at, due_at: record.due_at, scope, lane })
-        };
-        lines.into_iter().filter_map(line).collect()
+        let scope = |stored: &'_ Arc<Stored>| Some(Agenda::of(stored)?.scope(stored)?.to_owned());
+        let scopes: BTreeSet<String> =
+            state.intents.values().filter_map(scope).filter(|scope| scope.as_str() > after).collect();
+        scopes.into_iter().take(limit).collect()
     }
 
     pub(crate) fn first_waiting(&self, lane: &str, now: Timestamp) -> Option<IntentId> {

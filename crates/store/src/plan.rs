@@ -225,6 +225,12 @@ impl Agenda {
         let listed = wake_at < Timestamp::NEVER || record.status != Status::Done && !record.tombstone;
         listed.then_some(Self { status: record.status, wake_at, due_at: record.due_at })
     }
+
+    /// The scope under which it is found when it is due.
+    pub(crate) fn scope<'a>(&self, stored: &'a Stored) -> Option<&'a str> {
+        let name = stored.record.name.as_ref().filter(|_| self.due_at.is_some());
+        name.map(|name| name.scope.as_str())
+    }
 }
 
 /// A place in the queue of a lane.

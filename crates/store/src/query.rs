@@ -142,15 +142,11 @@ pub struct Dossier {
     pub request: Option<Bytes>,
 }
 
-/// A line of the agenda: an intent that is not simply done.
+/// An intent that is due.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OnAgenda {
-    /// Its place in the agenda, where the next page goes on.
+    /// Since when, and which: where the next page goes on.
     pub at: (Timestamp, IntentId),
-    /// When its next attempt or lookup may go.
-    pub due_at: Option<Timestamp>,
-    /// Its scope, unless it was forgotten.
-    pub scope: Option<String>,
     /// Its lane, if it has one.
     pub lane: Option<String>,
 }

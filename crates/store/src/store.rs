@@ -242,34 +242,28 @@ impl Store {
         Ok(ids)
     }
 
-    /// Intents of that status (`ready`, `retryable`, or `pending` for lookups) whose next attempt is due, with since when;
-    /// those that follow on `after`.
+    /// Intents of a scope whose next attempt or lookup is due, oldest first; those that follow on `after`. However much is on the
+    /// agenda, a page costs only the page.
     pub async fn due(
         &self,
-        status: Status,
-        after: Option<(Timestamp, IntentId)>,
-        limit: usize,
-    ) -> Result<Vec<(Timestamp, IntentId)>, StoreError> {
-        let now = self.now().await?;
-        match &self.0.backend {
-            Backend::Memory(memory) => Ok(memory.due(status, now, after, limit)),
-            Backend::Sqlite(sqlite) => sqlite.readers.due(status, now, after, limit),
-            Backend::Postgres(postgres) => Box::pin(postgres.due(status, now, after, limit)).await,
-        }
-    }
-
-    /// What is on the agenda under that status, whether due or not: those that follow on `after`, in an order that costs
-    /// nothing to keep. However much is there, reading a page costs only the page.
-    pub async fn agenda(
-        &self,
-        status: Status,
+        scope: &str,
         after: Option<(Timestamp, IntentId)>,
         limit: usize,
     ) -> Result<Vec<OnAgenda>, StoreError> {
+        let now = self.now().await?;
         match &self.0.backend {
-            Backend::Memory(memory) => Ok(memory.agenda(status, after, limit)),
-            Backend::Sqlite(sqlite) => sqlite.readers.agenda(status, after, limit),
-            Backend::Postgres(postgres) => Box::pin(postgres.agenda(status, after, limit)).await,
+            Backend::Memory(memory) => Ok(memory.due(scope, now, after, limit)),
+            Backend::Sqlite(sqlite) => sqlite.readers.due(scope, now, after, limit),
+            Backend::Postgres(postgres) => Box::pin(postgres.due(scope, now, after, limit)).await,
+        }
+    }
+
+    /// Scopes in which something is due, now or later: those that follow on `after`, in their order.
+    pub async fn scopes_with_due(&self, after: &str, limit: usize) -> Result<Vec<String>, StoreError> {
+        match &self.0.backend {
+            Backend::Memory(memory) => Ok(memory.scopes_with_due(after, limit)),
+            Backend::Sqlite(sqlite) => sqlite.readers.scopes_with_due(after, limit),
+            Backend::Postgres(postgres) => Box::pin(postgres.scopes_with_due(after, limit)).await,
         }
     }
 

@@ -18,9 +18,10 @@ use crate::server::Shared;
 
 /// How often is looked for what is due, whatever is heard.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Intents read at a time, and looked at in one go.
-const PAGE: usize = 200;
-const LOOKED_AT_MAX: usize = 10_000;
+/// Scopes read at a time, and looked at in one go; intents looked at in one go, of each.
+const SCOPES: usize = 200;
+const SCOPES_MAX: usize = 2_000;
+const LOOKED_AT_MAX: usize = 500;
 /// Attempts and lookups under way at a time.
 const FLIGHTS_MAX: usize = 128;
 
@@ -29,8 +30,16 @@ pub(crate) struct Due {
     shared: Arc<Shared>,
     under_way: Mutex<HashSet<IntentId>>,
     flights: Arc<Semaphore>,
-    /// Where the next look goes on, by status: what the server cannot carry on must not hide what it can.
-    cursors: Mutex<HashMap<&'static str, Option<(Timestamp, IntentId)>>>,
+    /// Where the next look goes on: what the server cannot carry on must not hide what it can.
+    on_from: Mutex<OnFrom>,
+}
+
+/// Where the next look goes on.
+#[derive(Default)]
+struct OnFrom {
+    scope: String,
+    /// Within scopes in which more is due than is looked at in one go.
+    within: HashMap<String, (Timestamp, IntentId)>,
 }
 
 /// An intent that is being carried on.
@@ -45,7 +54,7 @@ impl Drop for UnderWay {
 impl Due {
     pub(crate) fn new(shared: Arc<Shared>) -> Arc<Self> {
         let flights = Arc::new(Semaphore::new(FLIGHTS_MAX));
-        Arc::new(Self { shared, under_way: Mutex::default(), flights, cursors: Mutex::default() })
+        Arc::new(Self { shared, under_way: Mutex::default(), flights, on_from: Mutex::default() })
     }
 
     /// Goes on until the server stops.
@@ -89,41 +98,44 @@ impl Due {
         }
     }
 
+    /// Scope by scope: those of inboxes, and whatever is nobody's business here, cost no more than their name.
     async fn look(self: &Arc<Self>) -> Result<(), Error> {
         let shared = &self.shared;
         shared.destinations().iter().for_each(|destination| destination.upstream.tidy());
-        for status in [Status::Ready, Status::Retryable, Status::Pending] {
-            let mut after = self.cursor(status);
-            for _ in 0..LOOKED_AT_MAX / PAGE {
-                let store = shared.ledger.store();
-                let (now, page) = (store.now().await?, store.agenda(status, after, PAGE).await?);
-                // Most of what is there may be events of inboxes: those cost no more than a look at their scope.
-                let destinations = shared.destinations();
-                for line in &page {
-                    let is_ours =
-                        line.scope.as_deref().is_some_and(|scope| destinations.of_scope(scope).is_some());
-                    if is_ours && line.due_at.is_some_and(|due_at| due_at <= now) {
-                        self.consider(line.at.1).await?;
-                    }
+        let store = shared.ledger.store();
+        for _ in 0..SCOPES_MAX / SCOPES {
+            let after = self.on_from().scope.clone();
+            let scopes = store.scopes_with_due(&after, SCOPES).await?;
+            for scope in &scopes {
+                if shared.destinations().of_scope(scope).is_none() {
+                    continue;
+                }
+                let after = self.on_from().within.remove(scope);
+                let lines = store.due(scope, after, LOOKED_AT_MAX).await?;
+                for line in &lines {
+                    self.consider(line.at.1).await?;
                 }
                 // At the end it begins anew.
-                after = page.last().map(|line| line.at).filter(|_| page.len() == PAGE);
-                if after.is_none() {
-                    break;
+                if let Some(last) = lines.last().filter(|_| lines.len() == LOOKED_AT_MAX) {
+                    self.on_from().within.insert(scope.clone(), last.at);
                 }
             }
-            self.cursors.lock().unwrap_or_else(PoisonError::into_inner).insert(status.as_str(), after);
+            let is_end = scopes.len() < SCOPES;
+            self.on_from().scope = scopes.into_iter().next_back().filter(|_| !is_end).unwrap_or_default();
+            if is_end {
+                break;
+            }
         }
         Ok(())
+    }
+
+    fn on_from(&self) -> std::sync::MutexGuard<'_, OnFrom> {
+        self.on_from.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn is_ours(&self, stored: &Stored) -> bool {
         let name = stored.record.name.as_ref();
         name.is_some_and(|name| self.shared.destinations().of_scope(name.scope.as_str()).is_some())
-    }
-
-    fn cursor(&self, status: Status) -> Option<(Timestamp, IntentId)> {
-        self.cursors.lock().unwrap_or_else(PoisonError::into_inner).get(status.as_str()).copied().flatten()
     }
 
     /// Carries an intent on, if it is one of the gateway's and the server can.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use twicesafe_ledger::{
-    Claimed, Counts, Error, Intent, IntentId, LaneName, Outcome, Refusal, Status, Stored, Timestamp, Trouble,
+    Claimed, Counts, Error, Intent, IntentId, LaneName, Outcome, Refusal, Stored, Timestamp, Trouble,
     WaitCause,
 };
 
@@ -22,16 +22,16 @@ use crate::server::Shared;
 
 /// How often is looked for what is due, whatever is heard.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// Lines of the agenda read at a time, and looked at in one go where nothing is known to wait.
+/// Events read at a time, and looked at in one go.
 const PAGE: usize = 256;
 const LOOKED_AT_MAX: usize = 4096;
+/// From when on the log tells of an event that is due and not handed over.
+const LATE: Duration = Duration::from_secs(60);
 /// Events of one object handed over before others get the turn.
 const LANE_RUN_MAX: usize = 64;
 /// Objects that are known to be closed, and for how long they are passed over.
 const CLOSED_LANES_MAX: usize = 10_000;
 const CLOSED_FOR: Duration = Duration::from_secs(1);
-/// Where reading on is noted, of what was left behind.
-const CATCHING_UP: &str = "catching up";
 /// How often the first of an object is looked for in one go.
 const TURNED_AWAY_MAX: usize = 3;
 /// How long an event that an answer could not be stored for is left alone.
@@ -157,19 +157,16 @@ enum Came {
     Stuck,
 }
 
-/// Where reading the agenda goes on.
-#[derive(Default)]
-struct Cursors(HashMap<&'static str, Option<(Timestamp, IntentId)>>);
-
 impl Pump {
     async fn run(self: Arc<Self>) {
         let Some(mut fresh) = self.inbox.fresh.receiver() else { return };
-        let mut cursors = Cursors::default();
+        let mut on_from = None;
         let mut look_at = tokio::time::Instant::now() + LOOK_EVERY;
         // When a server starts nobody knows what was left behind.
         self.inbox.fresh.miss();
         loop {
             if self.is_paused() {
+                self.measure_lag().await;
                 tokio::time::sleep(LOOK_EVERY).await;
                 while fresh.try_recv().is_ok() {}
                 self.inbox.fresh.miss();
@@ -178,13 +175,16 @@ impl Pump {
             if self.inbox.fresh.was_missed() {
                 // What waits in memory is on the agenda, too: in its turn.
                 while fresh.try_recv().is_ok() {}
-                self.catch_up(&mut cursors).await;
+                self.look(&mut on_from).await;
+                if on_from.is_some() {
+                    self.inbox.fresh.miss();
+                }
             }
             tokio::select! {
                 // However much arrives, what is due again is looked for.
                 biased;
                 () = tokio::time::sleep_until(look_at) => {
-                    self.look(&mut cursors).await;
+                    self.look(&mut on_from).await;
                     look_at = tokio::time::Instant::now() + LOOK_EVERY;
                 }
                 arrived = fresh.recv() => match arrived {
@@ -202,82 +202,65 @@ impl Pump {
         self.delivery.shared.pauses.has_inbox(&self.inbox.name)
     }
 
-    /// Hands over what is ready, oldest first: a bounded part of it, and the rest in its turn.
-    async fn catch_up(self: &Arc<Self>, cursors: &mut Cursors) {
-        let cursor = cursors.0.entry(CATCHING_UP).or_default();
-        for _ in 0..LOOKED_AT_MAX / PAGE {
-            let Some((next, _)) = self.page(Status::Ready, *cursor).await else { return };
-            *cursor = next;
-            if cursor.is_none() || self.is_paused() {
-                return;
-            }
-        }
-        self.inbox.fresh.miss();
-    }
-
-    /// Looks for what is due: a bounded part of the agenda each time, all of it in turn.
-    async fn look(self: &Arc<Self>, cursors: &mut Cursors) {
+    /// Hands over what is due, oldest first: a bounded part of it, and the rest in its turn. At the end it begins anew, next time.
+    async fn look(self: &Arc<Self>, on_from: &mut Option<(Timestamp, IntentId)>) {
         if let super::plan::Target::Url { upstream, .. } = &self.inbox.target {
             upstream.tidy();
         }
-        for status in [Status::Retryable, Status::Ready] {
-            self.look_at(status, cursors).await;
-        }
-        if self.places.available_permits() == self.inbox.concurrency {
-            self.delivery.shared.metrics.inbox_at_rest(&self.inbox.name);
-        }
-    }
-
-    async fn look_at(self: &Arc<Self>, status: Status, cursors: &mut Cursors) {
-        let cursor = cursors.0.entry(status.as_str()).or_default();
-        let mut looked_at = 0;
-        while looked_at < LOOKED_AT_MAX {
-            let Some((next, lines)) = self.page(status, *cursor).await else { return };
-            *cursor = next;
-            looked_at += lines;
-            // At the end it begins anew, next time.
-            if cursor.is_none() {
+        self.measure_lag().await;
+        for _ in 0..LOOKED_AT_MAX / PAGE {
+            let Some(next) = self.page(*on_from).await else { return };
+            *on_from = next;
+            if next.is_none() {
                 return;
             }
         }
     }
 
-    /// One page of the agenda: begins what is due, and says where the next one starts. `None`: it could not be read.
+    /// How long the first of what is due has waited.
+    async fn measure_lag(&self) {
+        let shared = &self.delivery.shared;
+        let store = shared.ledger.store();
+        let (Ok(first), Ok(now)) = (store.due(self.inbox.scope.as_str(), None, 1).await, store.now().await)
+        else {
+            return;
+        };
+        let lag = first.first().map_or(Duration::ZERO, |line| now.since(line.at.0));
+        shared.metrics.inbox_lag(&self.inbox.name, lag);
+        if lag >= LATE && !self.is_paused() && self.inbox.may_complain() {
+            let (inbox, seconds) = (&self.inbox.name, lag.as_secs());
+            tracing::warn!(inbox, "events are not handed over in time: the oldest waits for {seconds} s");
+        }
+    }
+
+    /// One page of what is due: begins it, and says where the next one starts. `None`: it could not be read, or is paused.
     async fn page(
         self: &Arc<Self>,
-        status: Status,
         after: Option<(Timestamp, IntentId)>,
-    ) -> Option<(Option<(Timestamp, IntentId)>, usize)> {
+    ) -> Option<Option<(Timestamp, IntentId)>> {
         let store = self.delivery.shared.ledger.store();
-        let read = async { Ok((store.now().await?, store.agenda(status, after, PAGE).await?)) };
-        let (now, lines) = match read.await {
-            Ok(read) => read,
+        let lines = match store.due(self.inbox.scope.as_str(), after, PAGE).await {
+            Ok(lines) => lines,
             Err(error) => {
-                let error: Error = error;
                 tracing::warn!(code = %error.code(), inbox = self.inbox.name, "what is due could not be looked for: {error}");
                 return None;
             }
         };
         for line in &lines {
-            let is_ours = line.scope.as_deref() == Some(self.inbox.scope.as_str());
             // Objects may have many events that wait behind one: those cost no more than this look.
             let is_idle = |lane: &String| {
                 let under_way = self.delivery.lock();
                 let is_closed = under_way.closed.get(lane).is_some_and(|until| *until > Instant::now());
                 !is_closed && !under_way.lanes.contains(lane)
             };
-            if is_ours
-                && line.due_at.is_some_and(|due_at| due_at <= now)
-                && line.lane.as_ref().is_none_or(is_idle)
-            {
+            if line.lane.as_ref().is_none_or(is_idle) {
                 self.begin(Next { id: line.at.1, known: None }).await;
                 if self.is_paused() {
                     return None;
                 }
             }
         }
-        let next = lines.last().map(|line| line.at).filter(|_| lines.len() == PAGE);
-        Some((next, lines.len()))
+        Some(lines.last().map(|line| line.at).filter(|_| lines.len() == PAGE))
     }
 
     /// Begins to hand an event over, when there is a place.
@@ -412,7 +395,9 @@ impl Pump {
     async fn one(&self, stored: Arc<Stored>, event: Option<Event>) -> Result<Came, Error> {
         let shared = &self.delivery.shared;
         // One that ran out of attempts waits for somebody; a claim would begin a new round.
-        let Some(due_at) = stored.record.due_at else { return Ok(Came::Stuck) };
+        if stored.record.due_at.is_none() {
+            return Ok(Came::Stuck);
+        }
         let pass = match self.inbox.gate.enter_for_now().await {
             Ok(pass) => pass,
             Err(shut) => {
@@ -447,8 +432,6 @@ impl Pump {
             Err(error) => return Err(error),
         };
         let attempt = permit.attempt();
-        let granted_at = attempt.stored().record.attempt.as_ref().map(|attempt| attempt.granted_at);
-        shared.metrics.inbox_lag(&self.inbox.name, granted_at.map_or(Duration::ZERO, |at| at.since(due_at)));
         let handover = Handover::new(shared.clone(), self.inbox.clone(), event, attempt);
         // Its turn is taken by what is sent, and not by what is turned away.
         let outcome = match self.inbox.gate.paced().await {

@@ -44,7 +44,7 @@ const BYTES_MAX: usize = twicesafe_ledger::REQUEST_BYTES_MAX - (64 << 10);
 /// Shortest span between hints: each has a number.
 const HINT_MIN: Duration = Duration::from_secs(1);
 
-/// How often the log tells of events that are not taken, at most.
+/// How often the log tells of events that are not taken, or not handed over, at most.
 const COMPLAIN_EVERY: Duration = Duration::from_secs(10);
 
 /// An inbox, ready to be used.
@@ -86,7 +86,7 @@ pub(crate) enum Target {
 }
 
 impl Inbox {
-    /// Whether the log may tell of an event that was not taken: anybody can send such.
+    /// Whether the log may tell of an event that was not taken, or not handed over: there may be many.
     pub(crate) fn may_complain(&self) -> bool {
         let mut last = self.complained.lock().unwrap_or_else(PoisonError::into_inner);
         let is_long_ago = last.is_none_or(|last| last.elapsed() >= COMPLAIN_EVERY);

@@ -85,11 +85,6 @@ impl Metrics {
         self.of_inbox(name, |of_inbox| of_inbox.lag = lag);
     }
 
-    /// Nothing is under way, and nothing that is due was found.
-    pub(crate) fn inbox_at_rest(&self, name: &str) {
-        self.of_inbox(name, |of_inbox| of_inbox.lag = Duration::ZERO);
-    }
-
     pub(crate) fn inbox_counts(&self, name: &str) -> InboxCounts {
         self.inboxes.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned().unwrap_or_default()
     }
@@ -193,7 +188,7 @@ impl Metrics {
             &mut text,
             "twicesafe_inbox_lag_seconds",
             "gauge",
-            "How long the last event that was taken up had waited since it was due; 0 when none waits.",
+            "How long the oldest event that is due waits to be handed over; 0 when none does.",
         );
         for (name, of_inbox) in &inboxes {
             let seconds = of_inbox.lag.as_secs_f64();

@@ -186,7 +186,7 @@ async fn what_died_with_its_server_is_left_to_who_asks_next() {
         tokio::time::sleep(Duration::from_millis(100)).await;
         let stored = gateway.world.ledger.look(&name).await.unwrap().unwrap();
         if stored.record.status == twicesafe_ledger::Status::Retryable && stored.record.due_at.is_none() {
-            assert!(store.due(twicesafe_ledger::Status::Retryable, None, 10).await.unwrap().is_empty());
+            assert!(store.due(name.scope.as_str(), None, 10).await.unwrap().is_empty());
             return;
         }
     }

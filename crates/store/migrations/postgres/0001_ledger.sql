@@ -99,8 +99,10 @@ CREATE TABLE agenda (
     wake_at         bigint NOT NULL,            -- when time alone changes something
     intent          bigint NOT NULL,
     due_at          bigint,                     -- when the next attempt or lookup may go
+    scope           text COLLATE "C",           -- where something has a due time, by which others find it
     PRIMARY KEY (status, wake_at, intent)
 );
+CREATE INDEX agenda_by_due ON agenda (scope, due_at, intent) WHERE scope IS NOT NULL;
 
 CREATE TABLE lane (
     name            text COLLATE "C" PRIMARY KEY,
@@ -314,8 +316,8 @@ BEGIN
             FROM unnest(agenda_before) n));
     END IF;
     IF cardinality(agenda_after) > 0 THEN
-        INSERT INTO agenda (status, wake_at, intent, due_at)
-        SELECT n.status, n.wake_at, written[n.intent], n.due_at
+        INSERT INTO agenda (status, wake_at, intent, due_at, scope)
+        SELECT n.status, n.wake_at, written[n.intent], n.due_at, n.scope
         FROM unnest(agenda_after) n WHERE written[n.intent] IS NOT NULL;
     END IF;
     IF cardinality(journal_rows) > 0 THEN

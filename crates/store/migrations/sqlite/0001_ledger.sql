@@ -91,8 +91,10 @@ CREATE TABLE agenda (
     wake_at         INTEGER NOT NULL,           -- when time alone changes something
     intent          INTEGER NOT NULL,
     due_at          INTEGER,                    -- when the next attempt or lookup may go
+    scope           TEXT,                       -- where something has a due time, by which others find it
     PRIMARY KEY (status, wake_at, intent)
 ) WITHOUT ROWID;
+CREATE INDEX agenda_by_due ON agenda (scope, due_at, intent) WHERE scope IS NOT NULL;
 
 CREATE TABLE lane (
     name            TEXT PRIMARY KEY,

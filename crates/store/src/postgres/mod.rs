@@ -206,13 +206,8 @@ impl Postgres {
         self.readers.earlier(id).await
     }
 
-    pub(crate) async fn agenda(
-        &self,
-        status: Status,
-        after: Option<(Timestamp, IntentId)>,
-        limit: usize,
-    ) -> Result<Vec<OnAgenda>, StoreError> {
-        self.readers.agenda(status, after, limit).await
+    pub(crate) async fn scopes_with_due(&self, after: &str, limit: usize) -> Result<Vec<String>, StoreError> {
+        self.readers.scopes_with_due(after, limit).await
     }
 
     pub(crate) async fn first_waiting(
@@ -251,12 +246,12 @@ impl Postgres {
 
     pub(crate) async fn due(
         &self,
-        status: Status,
+        scope: &str,
         now: Timestamp,
         after: Option<(Timestamp, IntentId)>,
         limit: usize,
-    ) -> Result<Vec<(Timestamp, IntentId)>, StoreError> {
-        self.readers.due(status, now, after, limit).await
+    ) -> Result<Vec<OnAgenda>, StoreError> {
+        self.readers.due(scope, now, after, limit).await
     }
 
     pub(crate) async fn kept_too_long(

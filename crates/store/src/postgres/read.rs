@@ -163,56 +163,47 @@ impl Readers {
         self.ids(sql, now, limit, Some(status)).await
     }
 
-    /// Intents whose next attempt or lookup is due.
+    /// Intents of a scope whose next attempt or lookup is due.
     pub(super) async fn due(
         &self,
-        status: Status,
+        scope: &str,
         now: Timestamp,
         after: Option<(Timestamp, IntentId)>,
         limit: usize,
-    ) -> Result<Vec<(Timestamp, IntentId)>, StoreError> {
-        let sql = "SELECT due_at, intent FROM @agenda
-                   WHERE status = $3 AND due_at <= $1 AND (due_at, intent) > ($4, $5)
-                   ORDER BY due_at, intent LIMIT $2";
+    ) -> Result<Vec<OnAgenda>, StoreError> {
+        let sql = "SELECT g.due_at, g.intent, i.lane
+                   FROM (SELECT due_at, intent FROM @agenda
+                         WHERE scope = $1 AND due_at <= $2 AND (due_at, intent) > ($3, $4)
+                         ORDER BY due_at, intent LIMIT $5) g
+                   JOIN @intent i ON i.id = g.intent ORDER BY g.due_at, g.intent";
         let (at, id) = after.map_or((i64::MIN, i64::MIN), |(at, id)| (at.as_millis(), id.number()));
-        let (now, limit, status) = (now.as_millis(), limit as i64, status.as_str());
+        let (now, limit) = (now.as_millis(), limit as i64);
         let values: [(&(dyn ToSql + Sync), Type); 5] = [
+            (&scope, Type::TEXT),
             (&now, Type::INT8),
-            (&limit, Type::INT8),
-            (&status, Type::TEXT),
             (&at, Type::INT8),
             (&id, Type::INT8),
+            (&limit, Type::INT8),
         ];
-        let rows = self.rows(sql, &values).await?;
-        rows.iter()
-            .map(|row| Ok((Timestamp::from_millis(get(row, 0)?), IntentId::new(get(row, 1)?))))
-            .collect()
-    }
-
-    pub(super) async fn agenda(
-        &self,
-        status: Status,
-        after: Option<(Timestamp, IntentId)>,
-        limit: usize,
-    ) -> Result<Vec<OnAgenda>, StoreError> {
-        let sql = "SELECT g.wake_at, g.intent, g.due_at, i.scope, i.lane
-                   FROM (SELECT * FROM @agenda WHERE status = $1 AND (wake_at, intent) > ($2, $3)
-                         ORDER BY wake_at, intent LIMIT $4) g
-                   JOIN @intent i ON i.id = g.intent ORDER BY g.wake_at, g.intent";
-        let (at, id) = after.map_or((i64::MIN, i64::MIN), |(at, id)| (at.as_millis(), id.number()));
-        let (limit, status) = (limit as i64, status.as_str());
-        let values: [(&(dyn ToSql + Sync), Type); 4] =
-            [(&status, Type::TEXT), (&at, Type::INT8), (&id, Type::INT8), (&limit, Type::INT8)];
         let rows = self.rows(sql, &values).await?;
         let line = |row: &Row| {
             Ok(OnAgenda {
                 at: (Timestamp::from_millis(get(row, 0)?), IntentId::new(get(row, 1)?)),
-                due_at: get::<Option<i64>>(row, 2)?.map(Timestamp::from_millis),
-                scope: get(row, 3)?,
-                lane: get(row, 4)?,
+                lane: get(row, 2)?,
             })
         };
         rows.iter().map(line).collect()
+    }
+
+    pub(super) async fn scopes_with_due(&self, after: &str, limit: usize) -> Result<Vec<String>, StoreError> {
+        let sql = "WITH RECURSIVE below (scope) AS (
+                       (SELECT scope FROM @agenda WHERE scope > $1 ORDER BY scope LIMIT 1)
+                       UNION ALL
+                       SELECT (SELECT g.scope FROM @agenda g WHERE g.scope > b.scope ORDER BY g.scope LIMIT 1)
+                       FROM below b WHERE b.scope IS NOT NULL)
+                   SELECT scope FROM below WHERE scope IS NOT NULL LIMIT $2";
+        let rows = self.rows(sql, &[(&after, Type::TEXT), (&(limit as i64), Type::INT8)]).await?;
+        rows.iter().map(|row| get(row, 0)).collect()
     }
 
     pub(super) async fn first_waiting(

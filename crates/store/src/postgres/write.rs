@@ -218,7 +218,7 @@ impl Batch {
         if after.is_some_and(is_buried) && !before.is_some_and(is_buried) {
             self.buried.push(position);
         }
-        self.schedule(position, before.and_then(Agenda::of), after.and_then(Agenda::of));
+        self.schedule(position, before, after);
         if let (Some(lane), Some(place)) = (&change.lane, after.and_then(|after| after.record.place.as_ref()))
         {
             self.lane_changes.push(position);
@@ -236,14 +236,18 @@ impl Batch {
         }
     }
 
-    fn schedule(&mut self, position: i64, before: Option<Agenda>, after: Option<Agenda>) {
-        let fields = |line: &Agenda| {
+    fn schedule(&mut self, position: i64, before: Option<&Stored>, after: Option<&Stored>) {
+        fn line(position: i64, stored: &Stored) -> Option<(Agenda, [Field<'_>; 5])> {
+            let line = Agenda::of(stored)?;
             let (status, wake_at) = (Field::Text(Some(line.status.as_str())), Field::at(Some(line.wake_at)));
-            [status, wake_at, Field::Int(Some(position)), Field::at(line.due_at)]
-        };
-        if before != after {
-            before.iter().for_each(|line| self.agenda_before.push(fields(line)));
-            after.iter().for_each(|line| self.agenda_after.push(fields(line)));
+            let (due_at, scope) = (Field::at(line.due_at), Field::Text(line.scope(stored)));
+            Some((line, [status, wake_at, Field::Int(Some(position)), due_at, scope]))
+        }
+        let before = before.and_then(|stored| line(position, stored));
+        let after = after.and_then(|stored| line(position, stored));
+        if before.as_ref().map(|line| line.0) != after.as_ref().map(|line| line.0) {
+            before.into_iter().for_each(|(_, fields)| self.agenda_before.push(fields));
+            after.into_iter().for_each(|(_, fields)| self.agenda_after.push(fields));
         }
     }
 

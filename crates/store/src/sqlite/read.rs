@@ -172,28 +172,11 @@ impl Readers {
         )
     }
 
-    /// Intents whose next attempt or lookup is due.
+    /// Intents of a scope whose next attempt or lookup is due.
     pub(crate) fn due(
         &self,
-        status: Status,
+        scope: &str,
         now: Timestamp,
-        after: Option<(Timestamp, IntentId)>,
-        limit: usize,
-    ) -> Result<Vec<(Timestamp, IntentId)>, StoreError> {
-        let (at, id) = after.map_or((i64::MIN, i64::MIN), |(at, id)| (at.as_millis(), id.number()));
-        let connection = self.connection()?;
-        let statement = prepared(
-            &connection,
-            "SELECT due_at, intent FROM agenda WHERE status = ?1 AND due_at <= ?2 AND (due_at, intent) > (?3, ?4) \
-             ORDER BY due_at, intent LIMIT ?5",
-        )?;
-        let values = (status.as_str(), now.as_millis(), at, id, limit as i64);
-        all(statement, values, |row| Ok((Timestamp::from_millis(get(row, 0)?), IntentId::new(get(row, 1)?))))
-    }
-
-    pub(crate) fn agenda(
-        &self,
-        status: Status,
         after: Option<(Timestamp, IntentId)>,
         limit: usize,
     ) -> Result<Vec<OnAgenda>, StoreError> {
@@ -201,17 +184,32 @@ impl Readers {
         let connection = self.connection()?;
         let statement = prepared(
             &connection,
-            "SELECT g.wake_at, g.intent, g.due_at, i.scope, i.lane FROM agenda g JOIN intent i ON i.id = g.intent \
-             WHERE g.status = ?1 AND (g.wake_at, g.intent) > (?2, ?3) ORDER BY g.wake_at, g.intent LIMIT ?4",
+            "SELECT g.due_at, g.intent, i.lane FROM agenda g CROSS JOIN intent i ON i.id = g.intent \
+             WHERE g.scope = ?1 AND g.due_at <= ?2 AND (g.due_at, g.intent) > (?3, ?4) \
+             ORDER BY g.due_at, g.intent LIMIT ?5",
         )?;
-        all(statement, (status.as_str(), at, id, limit as i64), |row| {
+        all(statement, (scope, now.as_millis(), at, id, limit as i64), |row| {
             Ok(OnAgenda {
                 at: (Timestamp::from_millis(get(row, 0)?), IntentId::new(get(row, 1)?)),
-                due_at: get::<Option<i64>>(row, 2)?.map(Timestamp::from_millis),
-                scope: text(row, 3)?.map(str::to_owned),
-                lane: text(row, 4)?.map(str::to_owned),
+                lane: text(row, 2)?.map(str::to_owned),
             })
         })
+    }
+
+    pub(crate) fn scopes_with_due(&self, after: &str, limit: usize) -> Result<Vec<String>, StoreError> {
+        let connection = self.connection()?;
+        let next = "SELECT scope FROM agenda WHERE scope > ?1 ORDER BY scope LIMIT 1";
+        let mut statement = prepared(&connection, next)?;
+        let mut scopes: Vec<String> = Vec::new();
+        while scopes.len() < limit {
+            let from = scopes.last().map_or(after, String::as_str);
+            let next: Option<String> = ran(statement.query_row([from], |row| row.get(0)).optional())?;
+            match next {
+                Some(scope) => scopes.push(scope),
+                None => break,
+            }
+        }
+        Ok(scopes)
     }
 
     pub(crate) fn first_waiting(&self, lane: &str, now: Timestamp) -> Result<Option<IntentId>, StoreError> {

@@ -249,11 +249,11 @@ fn agenda(statements: &mut Statements<'_>, id: i64, change: &Change) -> Result<(
             statements.get("DELETE FROM agenda WHERE status = ?1 AND wake_at = ?2 AND intent = ?3")?;
         ran(statement.execute((line.status.as_str(), line.wake_at.as_millis(), id)))?;
     }
-    if let Some(line) = after {
-        let statement =
-            statements.get("INSERT INTO agenda (status, wake_at, intent, due_at) VALUES (?1, ?2, ?3, ?4)")?;
-        let due_at = line.due_at.map(Timestamp::as_millis);
-        ran(statement.execute((line.status.as_str(), line.wake_at.as_millis(), id, due_at)))?;
+    if let (Some(line), Some(stored)) = (after, &change.after) {
+        let statement = statements
+            .get("INSERT INTO agenda (status, wake_at, intent, due_at, scope) VALUES (?1, ?2, ?3, ?4, ?5)")?;
+        let (due_at, scope) = (line.due_at.map(Timestamp::as_millis), line.scope(stored));
+        ran(statement.execute((line.status.as_str(), line.wake_at.as_millis(), id, due_at, scope)))?;
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use twicesafe_core::{
 };
 use twicesafe_store::{Applied, Order};
 
-use crate::orders::{about, answered, claim, command, permit, settle};
+use crate::orders::{SCOPE, about, answered, claim, command, permit, settle};
 use crate::world::World;
 
 fn id(applied: &Applied) -> IntentId {
@@ -223,21 +223,24 @@ pub async fn s31_the_agenda_is_read_page_by_page(world: &World) {
         let request = claim(&format!("k{n}"), &policy).with_request(b"what arrived").accepted(world.tick * n);
         accepted.push(id(&world.tell(request).await));
     }
+    world.pass(world.tick * 4).await;
     let mut after = None;
     let mut seen = Vec::new();
     loop {
-        let page = world.other.agenda(Status::Ready, after, 2).await.unwrap();
+        let page = world.other.due(SCOPE, after, 2).await.unwrap();
         seen.extend(page.iter().map(|line| line.at.1));
-        assert!(page.iter().all(|line| line.due_at.is_some() && line.scope.is_some()), "{page:?}");
         after = page.last().map(|line| line.at);
         if page.len() < 2 {
             break;
         }
     }
     assert_eq!(seen, accepted);
-    assert_eq!(world.other.agenda(Status::Retryable, None, 2).await.unwrap(), []);
+    assert_eq!(world.other.due("default/test/shop/other", None, 2).await.unwrap(), []);
+    let scopes = async |after: &str| world.other.scopes_with_due(after, 9).await.unwrap();
+    assert_eq!(scopes("").await, [SCOPE]);
+    assert_eq!(scopes(SCOPE).await, Vec::<String>::new());
     assert_eq!(world.other.request(accepted[0]).await.unwrap().unwrap(), "what arrived");
     let claimed = world.tell(claim("k0", &policy)).await;
     world.tell(settle(&claimed, answered("a"))).await;
-    assert_eq!(world.other.agenda(Status::Ready, None, 9).await.unwrap().len(), 4);
+    assert_eq!(world.other.due(SCOPE, None, 9).await.unwrap().len(), 4);
 }
