@@ -226,12 +226,18 @@ impl Memory {
         lines
     }
 
-    pub(crate) fn scopes_with_due(&self, after: &str, limit: usize) -> Vec<String> {
+    pub(crate) fn scopes_with_due(&self, after: &str, limit: usize) -> Vec<(String, Timestamp)> {
         let state = self.state();
-        let scope = |stored: &'_ Arc<Stored>| Some(Agenda::of(stored)?.scope(stored)?.to_owned());
-        let scopes: BTreeSet<String> =
-            state.intents.values().filter_map(scope).filter(|scope| scope.as_str() > after).collect();
-        scopes.into_iter().take(limit).collect()
+        let mut scopes: BTreeMap<&str, Timestamp> = BTreeMap::new();
+        for stored in state.intents.values() {
+            let line = Agenda::of(stored);
+            let due = line.and_then(|line| Some((line.scope(stored)?, line.due_at?)));
+            if let Some((scope, due_at)) = due.filter(|(scope, _)| *scope > after) {
+                let first = scopes.entry(scope).or_insert(due_at);
+                *first = due_at.min(*first);
+            }
+        }
+        scopes.into_iter().take(limit).map(|(scope, first)| (scope.to_owned(), first)).collect()
     }
 
     pub(crate) fn first_waiting(&self, lane: &str, now: Timestamp) -> Option<IntentId> {

@@ -258,8 +258,12 @@ impl Store {
         }
     }
 
-    /// Scopes in which something is due, now or later: those that follow on `after`, in their order.
-    pub async fn scopes_with_due(&self, after: &str, limit: usize) -> Result<Vec<String>, StoreError> {
+    /// Scopes in which something is due, now or later, and when the first of it is: those that follow on `after`, in their order.
+    pub async fn scopes_with_due(
+        &self,
+        after: &str,
+        limit: usize,
+    ) -> Result<Vec<(String, Timestamp)>, StoreError> {
         match &self.0.backend {
             Backend::Memory(memory) => Ok(memory.scopes_with_due(after, limit)),
             Backend::Sqlite(sqlite) => sqlite.readers.scopes_with_due(after, limit),

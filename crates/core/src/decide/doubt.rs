@@ -8,6 +8,9 @@ use crate::permit::PermitKind;
 use crate::record::Attempt;
 use crate::verdict::{Wait, WaitCause};
 
+/// How soon what waits for somebody else is due again, at the earliest.
+const WAITING_MIN: Duration = Duration::from_secs(1);
+
 /// Looks whether anything is over.
 pub(super) fn expire(mut draft: Draft<'_>) -> Transition {
     let changed = draft.lapse();
@@ -153,6 +156,13 @@ impl Draft<'_> {
         } else {
             self.review();
         }
+    }
+
+    /// Whoever is waited for does not come sooner for being asked often, and no attempts run out: what was asked for is not cut short,
+    /// and there is a least wait.
+    pub(super) fn wait_for_somebody(&mut self, retry_after: Option<Duration>) {
+        let wait = retry_after.unwrap_or_default().max(WAITING_MIN) + self.backoff(None);
+        self.record.due_at = Some(self.now() + wait);
     }
 
     /// A lookup gave no answer that counts: again later, until its time is over.

@@ -1,15 +1,10 @@
 //! Reports: what a holder says came of its permit, in time or too late.
 
-use std::time::Duration;
-
 use super::*;
 use crate::answer::{Counts, Finding, Outcome, Report};
 use crate::command::{Renew, Settle};
 use crate::permit::PermitKind;
 use crate::record::{Attempt, Receipt};
-
-/// How soon what waits for somebody else is due again, at the earliest.
-const WAITING_MIN: Duration = Duration::from_secs(1);
 
 /// Extends the lease of a permit that is still out, at most until `act_max` (S10).
 pub(super) fn renew(mut draft: Draft<'_>, renew: &Renew) -> Transition {
@@ -90,7 +85,6 @@ fn acted(draft: &mut Draft<'_>, attempt: &Attempt, outcome: &Outcome) {
             draft.journal_answer(Event::Refused, "", answer);
         }
         Outcome::NotSent { reason, retry_after, counts } => {
-            let passed_on = *counts == Counts::AsPassedOn;
             if *counts != Counts::AsAttempt {
                 draft.record.tries = draft.record.tries.saturating_sub(1);
             }
@@ -98,22 +92,22 @@ fn acted(draft: &mut Draft<'_>, attempt: &Attempt, outcome: &Outcome) {
             if draft.settled_by_kept() {
             } else if draft.record.doubt {
                 draft.follow_class(*retry_after);
-                if passed_on && draft.record.status == Status::Retryable {
-                    draft.record.due_at = None;
+                if draft.record.status == Status::Retryable {
+                    match counts {
+                        Counts::AsAttempt => {}
+                        Counts::AsWaiting => draft.wait_for_somebody(*retry_after),
+                        Counts::AsPassedOn => draft.record.due_at = None,
+                    }
                 }
             } else {
                 draft.rest_in(Status::Retryable);
-                if out_of_attempts {
-                    draft.alerts.push(Alert::OutOfAttempts);
-                } else if !passed_on {
-                    let wait = match counts {
-                        // Whoever is waited for does not come sooner for being asked often, and no attempts run out.
-                        Counts::AsWaiting => {
-                            retry_after.unwrap_or_default().max(WAITING_MIN) + draft.backoff(None)
-                        }
-                        Counts::AsAttempt | Counts::AsPassedOn => draft.backoff(*retry_after),
-                    };
-                    draft.record.due_at = Some(draft.now() + wait);
+                match counts {
+                    _ if out_of_attempts => draft.alerts.push(Alert::OutOfAttempts),
+                    Counts::AsAttempt => {
+                        draft.record.due_at = Some(draft.now() + draft.backoff(*retry_after))
+                    }
+                    Counts::AsWaiting => draft.wait_for_somebody(*retry_after),
+                    Counts::AsPassedOn => {}
                 }
                 draft.keep_place();
             }

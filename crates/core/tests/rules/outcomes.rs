@@ -83,6 +83,25 @@ fn s26_what_waits_for_somebody_else_counts_as_no_attempt_and_is_due_again() {
 }
 
 #[test]
+fn s26_what_waits_in_doubt_is_not_asked_more_often() {
+    let backoff = Backoff { base: Duration::ZERO, cap: Duration::ZERO };
+    let mut ledger = Ledger::agreed(Policy { backoff, attempts_max: 2, ..Policy::new(Recovery::Repeat) });
+    let permit = ledger.permit();
+    ledger.acted(&permit, Outcome::unknown("cut"));
+    for (asked, wait) in [(Some(60), 60), (None, 1), (None, 1)] {
+        let permit = ledger.permit();
+        let retry_after = asked.map(|asked| asked * SECOND);
+        ledger.acted(
+            &permit,
+            Outcome::NotSent { reason: "held".into(), retry_after, counts: Counts::AsWaiting },
+        );
+        ledger.check(Status::Retryable, true);
+        assert_eq!(ledger.record().due_at, Some(ledger.moment.now + wait * SECOND));
+        ledger.pass(wait * SECOND);
+    }
+}
+
+#[test]
 fn s26_backoff_doubles_up_to_its_cap_with_full_jitter() {
     let mut ledger = agreed(1, 4, 9);
     for bound in [1, 2, 4, 4, 4] {

@@ -105,10 +105,15 @@ impl Due {
         let store = shared.ledger.store();
         for _ in 0..SCOPES_MAX / SCOPES {
             let after = self.on_from().scope.clone();
-            let scopes = store.scopes_with_due(&after, SCOPES).await?;
-            for scope in &scopes {
-                if shared.destinations().of_scope(scope).is_none() {
+            let (now, scopes) = (store.now().await?, store.scopes_with_due(&after, SCOPES).await?);
+            for (scope, first) in &scopes {
+                if *first > now || shared.destinations().of_scope(scope).is_none() {
                     continue;
+                }
+                if self.flights.available_permits() == 0 {
+                    // Others first, next time.
+                    self.on_from().scope.clone_from(scope);
+                    return Ok(());
                 }
                 let after = self.on_from().within.remove(scope);
                 let lines = store.due(scope, after, LOOKED_AT_MAX).await?;
@@ -117,11 +122,16 @@ impl Due {
                 }
                 // At the end it begins anew.
                 if let Some(last) = lines.last().filter(|_| lines.len() == LOOKED_AT_MAX) {
-                    self.on_from().within.insert(scope.clone(), last.at);
+                    let mut on_from = self.on_from();
+                    if on_from.within.len() >= SCOPES_MAX {
+                        on_from.within.clear();
+                    }
+                    on_from.within.insert(scope.clone(), last.at);
                 }
             }
             let is_end = scopes.len() < SCOPES;
-            self.on_from().scope = scopes.into_iter().next_back().filter(|_| !is_end).unwrap_or_default();
+            let last = scopes.into_iter().next_back().filter(|_| !is_end);
+            self.on_from().scope = last.map(|(scope, _)| scope).unwrap_or_default();
             if is_end {
                 break;
             }

@@ -108,9 +108,10 @@ impl Gate {
         self.circuit.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the destination is left alone now: nothing would get through.
+    /// Whether the destination is left alone now, or one is seeing whether it is back: nothing else would get through.
     pub(crate) fn is_shut(&self) -> bool {
-        self.state().open_until.is_some_and(|until| until > Instant::now())
+        let state = self.state();
+        state.open_until.is_some_and(|until| state.is_trying || until > Instant::now())
     }
 
     /// Says whether this is the one that sees whether the destination is back.

@@ -3,11 +3,14 @@
 use std::time::Duration;
 
 use hyper::StatusCode;
-use hyper::header::{ALLOW, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use hyper::header::{ALLOW, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use serde_json::{Map, Value, json};
 use twicesafe_ledger::{Code, Error, InvalidName, InvalidPolicy, Refusal, StoreError};
 
 use super::Response;
+
+/// The code of what went wrong here, in the head of an answer: what a destination says about itself has none.
+pub(crate) const ERROR: HeaderName = HeaderName::from_static("twicesafe-error");
 
 /// When to ask again if the ledger is away: soon, because nothing was sent and nothing is lost.
 const AWAY_RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -92,6 +95,7 @@ impl Problem {
             "application/problem+json",
             serde_json::to_vec(&document).unwrap_or_default(),
         );
+        response.headers.insert(ERROR, HeaderValue::from_static(self.code.as_str()));
         if let Some(after) = self.retry_after {
             response.headers.insert(RETRY_AFTER, HeaderValue::from(whole_seconds(after)));
         }

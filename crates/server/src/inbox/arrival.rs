@@ -65,7 +65,7 @@ pub(crate) async fn answer(shared: &Arc<Shared>, request: &mut Request) -> Resul
                 _ => "refused",
             };
             shared.metrics.inbox(&inbox.name, what, 1);
-            if inbox.may_complain() {
+            if inbox.not_taken.is_time() {
                 let (inbox, code) = (&inbox.name, problem.code.as_str());
                 tracing::warn!(inbox, code, "an event was not taken: {}", problem.message());
             }
@@ -201,8 +201,10 @@ impl Arriving<'_> {
             let view = event::view_of_one(view, item.clone());
             self.event(&view, text.clone(), None).or_else(|problem| {
                 // Refused, the others would be lost with it: it goes without its meaning, or is called by what it says.
-                let inbox = &self.inbox.name;
-                tracing::warn!(inbox, "one of several events stands for itself: {}", problem.message());
+                if self.inbox.unnamed.is_time() {
+                    let inbox = &self.inbox.name;
+                    tracing::warn!(inbox, "one of several events stands for itself: {}", problem.message());
+                }
                 self.event_meaning(&view, text.clone(), None, None).or_else(|_| {
                     let id = format!("unnamed:{}", blake3::hash(&text).to_hex());
                     self.event_meaning(&view, text, Some(&id), None)

@@ -81,7 +81,8 @@ impl Delivery {
                     shut_until: Mutex::new(Instant::now()),
                     is_over: AtomicBool::new(false),
                 });
-                let task = tokio::spawn(pump.clone().run()).abort_handle();
+                let both = futures_util::future::join(pump.clone().run(), pump.clone().keep_measuring());
+                let task = tokio::spawn(both).abort_handle();
                 pumps.0.insert(inbox.name.clone(), (pump, task));
             }
             tokio::time::sleep(LOOK_EVERY).await;
@@ -166,7 +167,6 @@ impl Pump {
         self.inbox.fresh.miss();
         loop {
             if self.is_paused() {
-                self.measure_lag().await;
                 tokio::time::sleep(LOOK_EVERY).await;
                 while fresh.try_recv().is_ok() {}
                 self.inbox.fresh.miss();
@@ -207,13 +207,20 @@ impl Pump {
         if let super::plan::Target::Url { upstream, .. } = &self.inbox.target {
             upstream.tidy();
         }
-        self.measure_lag().await;
         for _ in 0..LOOKED_AT_MAX / PAGE {
             let Some(next) = self.page(*on_from).await else { return };
             *on_from = next;
             if next.is_none() {
                 return;
             }
+        }
+    }
+
+    /// Beside everything else: whoever waits for a place cannot tell for how long others have.
+    async fn keep_measuring(self: Arc<Self>) {
+        loop {
+            self.measure_lag().await;
+            tokio::time::sleep(LOOK_EVERY).await;
         }
     }
 
@@ -227,7 +234,7 @@ impl Pump {
         };
         let lag = first.first().map_or(Duration::ZERO, |line| now.since(line.at.0));
         shared.metrics.inbox_lag(&self.inbox.name, lag);
-        if lag >= LATE && !self.is_paused() && self.inbox.may_complain() {
+        if lag >= LATE && !self.is_paused() && self.inbox.late.is_time() {
             let (inbox, seconds) = (&self.inbox.name, lag.as_secs());
             tracing::warn!(inbox, "events are not handed over in time: the oldest waits for {seconds} s");
         }

@@ -10,7 +10,7 @@ use twicesafe_ledger::{
 
 use super::arrival::{Arriving, due_in, period};
 use super::event::{self, Event};
-use super::handover::stands_for;
+use super::handover::{replayed, stands_for};
 use super::plan::TENANT;
 use super::{Inbox, Inboxes};
 use crate::config::Configuration;
@@ -135,12 +135,23 @@ pub async fn replay_event(
         _ => {}
     }
     let request = dossier.request.as_ref().ok_or(Refusal::Purged)?;
+    // What may still arrive is waited for, before anything is changed.
+    let now = ledger.store().now().await?;
+    let in_flight = |stored: &Stored| match stored.record.quiet_at.filter(|quiet_at| *quiet_at > now) {
+        Some(quiet_at) => Err(Refusal::TooEarly(quiet_at)),
+        None => Ok(()),
+    };
+    in_flight(&dossier.stored)?;
     if !record.status.is_settled() {
-        // What it stands for may be in review, too.
+        // What it stands for may be in review, too: for others it is begun anew as well.
         if let Some(nested) = nested(&ledger, inbox, &dossier.stored, Some(request)).await?
             && nested.record.status == Status::Review
         {
+            in_flight(&nested)?;
             ledger.resolve(By::from(who), &nested, Resolution::GiveUp, reason).await?;
+            let name = nested.record.name.as_ref().ok_or(Refusal::Purged)?;
+            let given_up = ledger.existing(name).await?;
+            ledger.reset(By::from(who), &given_up, reason).await?;
         }
         park_event(&ledger, who, inbox, id, reason).await?;
     }
@@ -159,7 +170,8 @@ async fn nested(
 ) -> Result<Option<Arc<Stored>>, Error> {
     let event = request.and_then(Event::from_kept);
     let (Some(event), Some(name)) = (event, &stored.record.name) else { return Ok(None) };
-    match stands_for(inbox, &event.facts, &name.key, stored.record.generation)? {
+    let again = replayed(ledger, stored).await?;
+    match stands_for(inbox, &event.facts, &name.key, again)? {
         Some(name) => ledger.look(&name).await,
         None => Ok(None),
     }

@@ -13,8 +13,8 @@ use hyper::{Method, StatusCode};
 use ring::hmac;
 use serde_json::{Value, json};
 use twicesafe_ledger::{
-    Answer, Attempt, Body, Code, Counts, Error, Intent, InvalidName, Key, KeyPart, Name, Outcome, Policy,
-    Refusal, Scope, Status, Trouble,
+    Answer, Attempt, Body, Code, Counts, Error, Intent, InvalidName, Key, KeyPart, Ledger, Name, Outcome,
+    Policy, Refusal, Scope, Status, Stored, Trouble,
 };
 
 use super::event::{Event, Facts, in_header};
@@ -25,6 +25,7 @@ use crate::gateway::act::may_send;
 use crate::gateway::answer::{Limits, Whole};
 use crate::gateway::upstream::{Care, Failure, Upstream};
 use crate::http::Request;
+use crate::http::problem::ERROR;
 use crate::server::Shared;
 
 /// What a destination knows repetitions by, where its route says nothing else.
@@ -55,9 +56,8 @@ pub(crate) struct Handover {
     pub(crate) shared: Arc<Shared>,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) event: Event,
-    /// What the event is called, and the how-manieth start this is.
+    /// What the event is called.
     id: Key,
-    generation: u32,
     /// Of the event's own attempt, whatever is carried out inside it.
     number: u32,
     is_late: bool,
@@ -67,15 +67,19 @@ pub(crate) struct Handover {
 
 impl Handover {
     pub(crate) fn new(shared: Arc<Shared>, inbox: Arc<Inbox>, event: Event, attempt: &Attempt) -> Arc<Self> {
-        let (id, generation) = (attempt.name().key.clone(), attempt.permit().generation);
+        let id = attempt.name().key.clone();
         let (number, is_late) = (attempt.number(), attempt.is_late());
-        Arc::new(Self { shared, inbox, event, id, generation, number, is_late, went: Mutex::default() })
+        Arc::new(Self { shared, inbox, event, id, number, is_late, went: Mutex::default() })
     }
 
     /// Hands the event over once.
     pub(crate) async fn act(self: &Arc<Self>, attempt: &Attempt) -> Outcome {
         let facts = &self.event.facts;
-        let name = match stands_for(&self.inbox.name, facts, &self.id, self.generation) {
+        let again = match replayed(&self.shared.ledger, &attempt.stored()).await {
+            Ok(again) => again,
+            Err(error) => return Outcome::not_sent(&error.to_string()),
+        };
+        let name = match stands_for(&self.inbox.name, facts, &self.id, again) {
             Ok(Some(name)) => name,
             Ok(None) => return self.send(attempt, self.event.body.clone()).await,
             Err(error) => return Outcome::not_sent(&error.to_string()),
@@ -140,6 +144,10 @@ impl Handover {
                 let reason = "another event that means the same is being handed over".into();
                 Outcome::NotSent { reason, retry_after: Some(retry_after), counts: Counts::AsWaiting }
             }
+            Err(Error::Refused(given)) => {
+                let (answer, replay_for) = (given.answer.unwrap_or_default(), self.inbox.policy.retention);
+                Outcome::Refused { answer, replay_for }
+            }
             // It was handed over so long ago that its answer is not kept any more, or was forgotten.
             Err(Error::Ledger(Refusal::Purged)) => {
                 let head = "HTTP 200\ntwicesafe-same-as: no longer kept\n".into();
@@ -194,7 +202,11 @@ impl Handover {
         let counts = match stands {
             Stands::Alone => Counts::AsAttempt,
             Stands::Waiting => Counts::AsWaiting,
-            Stands::Refused => return Outcome::refused(whole.kept(None)),
+            // For as long as it is known: when its sender delivers it again, nobody is asked again.
+            Stands::Refused => {
+                let replay_for = self.inbox.policy.retention;
+                return Outcome::Refused { answer: whole.kept(None), replay_for };
+            }
             Stands::Mistaken => return Outcome::Unknown { reason, retry_after: None, park: true },
         };
         if status.is_success() {
@@ -264,11 +276,13 @@ impl Handover {
         drop(open);
         let (status, mut kept) = (response.status, response.headers.clone());
         let stands = kept.get("twicesafe-status").and_then(|value| value.to_str().ok()).map(str::to_owned);
-        let is_own = kept.get(CONTENT_TYPE).is_some_and(|kind| kind == "application/problem+json");
+        // A destination may have problems of its own: what is kept of its answers has no such header.
+        let code = kept.get(ERROR).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let is_own = code.is_some();
         let read = Limited::new(response.body, ANSWER_READ_BYTES_MAX).collect().await;
         let body = read.map_err(|_| Failure::Unknown("its answer was cut short".to_owned()))?.to_bytes();
         let own: Value = is_own.then(|| serde_json::from_slice(&body).ok()).flatten().unwrap_or_default();
-        let code = own["code"].as_str();
+        let code = code.as_deref();
         let reason = match (stands.as_deref(), code, own["message"].as_str()) {
             (_, Some(code), Some(message)) => format!("{name}: {message} ({code})"),
             (Some(stands @ ("held" | "review" | "rejected")), ..) => format!("{name}: it is {stands} there"),
@@ -335,20 +349,29 @@ impl Handover {
     }
 }
 
-/// What an event stands for, if others may stand for it, too: what it means, or that its object has changed in a span of time. What a
-/// person has handed over again stands for itself, whatever others have meant before.
+/// The generation of an event that was handed over before, and is again because a person wanted it.
+pub(super) async fn replayed(ledger: &Ledger, stored: &Stored) -> Result<Option<u32>, Error> {
+    let generation = stored.record.generation;
+    let Some(name) = stored.record.name.as_ref().filter(|_| generation > 1) else { return Ok(None) };
+    let dossier = ledger.store().dossier(name).await?;
+    let earlier = dossier.iter().flat_map(|dossier| &dossier.earlier);
+    Ok(earlier.into_iter().any(|earlier| earlier.status == Status::Done).then_some(generation))
+}
+
+/// What an event stands for, if others may stand for it, too: what it means, or that its object has changed in a span of time. What was
+/// handed over and is wanted again (`replayed`) stands for itself, whatever others have meant before.
 pub(super) fn stands_for(
     inbox: &str,
     facts: &Facts,
     id: &Key,
-    generation: u32,
+    replayed: Option<u32>,
 ) -> Result<Option<Name>, InvalidName> {
     let (kind, mut parts) = match (facts.hinted(), &facts.means) {
         (Some((object, period)), _) => ("hint", vec![KeyPart::Text(object), KeyPart::Integer(period)]),
         (None, Some(means)) => ("intent", vec![KeyPart::Text(means)]),
         (None, None) => return Ok(None),
     };
-    if generation > 1 {
+    if let Some(generation) = replayed {
         parts.extend([KeyPart::Text(id.as_str()), KeyPart::Integer(i64::from(generation))]);
     }
     let scope = Scope::new(&format!("{}/{kind}/in/{inbox}", super::plan::TENANT))?;

@@ -44,8 +44,24 @@ const BYTES_MAX: usize = twicesafe_ledger::REQUEST_BYTES_MAX - (64 << 10);
 /// Shortest span between hints: each has a number.
 const HINT_MIN: Duration = Duration::from_secs(1);
 
-/// How often the log tells of events that are not taken, or not handed over, at most.
+/// How often the log tells of what may happen often, at most.
 const COMPLAIN_EVERY: Duration = Duration::from_secs(10);
+
+/// Something that the log tells seldom.
+#[derive(Default)]
+pub(crate) struct Seldom(Mutex<Option<Instant>>);
+
+impl Seldom {
+    /// Whether it is time to tell it again.
+    pub(crate) fn is_time(&self) -> bool {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_long_ago = last.is_none_or(|last| last.elapsed() >= COMPLAIN_EVERY);
+        if is_long_ago {
+            *last = Some(Instant::now());
+        }
+        is_long_ago
+    }
+}
 
 /// An inbox, ready to be used.
 pub(crate) struct Inbox {
@@ -76,7 +92,10 @@ pub(crate) struct Inbox {
     pub(crate) retries_for: Option<Duration>,
     pub(crate) answers_within: Option<Duration>,
     pub(crate) fresh: Fresh,
-    complained: Mutex<Option<Instant>>,
+    /// What the log tells seldom: events that are not taken, that stand for themselves, that are late.
+    pub(crate) not_taken: Seldom,
+    pub(crate) unnamed: Seldom,
+    pub(crate) late: Seldom,
 }
 
 /// Where events are handed over.
@@ -86,16 +105,6 @@ pub(crate) enum Target {
 }
 
 impl Inbox {
-    /// Whether the log may tell of an event that was not taken, or not handed over: there may be many.
-    pub(crate) fn may_complain(&self) -> bool {
-        let mut last = self.complained.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_long_ago = last.is_none_or(|last| last.elapsed() >= COMPLAIN_EVERY);
-        if is_long_ago {
-            *last = Some(Instant::now());
-        }
-        is_long_ago
-    }
-
     /// Reads what an operator wrote.
     pub(crate) fn read(
         name: &str,
@@ -220,7 +229,9 @@ impl Inbox {
             retries_for: known.retries_for.map(|span| span.0),
             answers_within: known.answers_within.map(|span| span.0),
             fresh: Fresh::default(),
-            complained: Mutex::default(),
+            not_taken: Seldom::default(),
+            unnamed: Seldom::default(),
+            late: Seldom::default(),
         })
     }
 }

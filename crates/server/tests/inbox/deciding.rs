@@ -56,6 +56,9 @@ async fn a_replay_of_what_was_not_settled_is_no_finding_and_has_a_reason() {
         inbox.send(id, &order(1, 1)).await;
         inbox.status(id, status).await;
     }
+    // Something may still arrive: nothing is changed before it cannot.
+    inbox.world.post("/v1/inbox/replay", &about("doubtful")).await.refused(409, "TS0033");
+    inbox.status("doubtful", "review").await;
     inbox.pass(Duration::from_secs(60)).await;
     for id in ["doubtful", "out"] {
         assert_eq!(inbox.world.post("/v1/inbox/replay", &about(id)).await.status, 200);

@@ -109,6 +109,54 @@ async fn a_destination_gets_a_guarded_call() {
 }
 
 #[tokio::test]
+async fn events_that_mean_the_same_and_were_never_handed_over_are_replayed_as_one() {
+    for answer in [500, 404] {
+        let inbox =
+            Inbox::with("    intent: event.body.order\n    retries: { attempts: 1, base: 10ms }\n").await;
+        inbox.target.script([Do::Say(answer, json!({})), Do::Say(answer, json!({}))]);
+        let status = if answer == 500 { "review" } else { "retryable" };
+        for id in ["paid", "shipped"] {
+            inbox.send(id, &order(1, 1)).await;
+            inbox.status(id, status).await;
+            inbox.pass(Duration::from_secs(60)).await;
+        }
+        for id in ["paid", "shipped"] {
+            let replay = json!({ "inbox": "shop", "id": id, "reason": "it is back" });
+            assert_eq!(inbox.world.post("/v1/inbox/replay", &replay).await.status, 200);
+            inbox.status(id, "done").await;
+        }
+        inbox.target.check_effects(1);
+        inbox.world.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn what_somebody_said_no_to_is_not_asked_about_again() {
+    let more = "destinations:
+  crm:
+    base: TARGET
+    auth: none
+    routes:
+      - { match: POST /contacts, action: contact.create, recovery: person, approve: true, on_hold: accepted }
+";
+    let inbox = Inbox::and("    deliver: { to: crm/contacts }\n    retries: { base: 10ms }\n", more).await;
+    inbox.send("evt_1", &order(1, 1)).await;
+    inbox.status("evt_1", "retryable").await;
+    let held = inbox.world.get("/v1/approvals").await.json["intents"][0].clone();
+    let no = json!({ "scope": held["scope"], "key": held["key"], "generation": held["generation"], "reason": "never" });
+    assert_eq!(inbox.world.post("/v1/reject", &no).await.status, 200, "{held}");
+    inbox.pass(Duration::from_secs(400)).await;
+    let shown = inbox.status("evt_1", "failed").await;
+    // Its sender knows nothing of that.
+    inbox.send("evt_1", &order(1, 1)).await;
+    inbox.pass(Duration::from_secs(400)).await;
+    assert_eq!(inbox.status("evt_1", "failed").await["generation"], shown["generation"]);
+    assert_eq!(inbox.world.get("/v1/approvals").await.json["intents"], json!([]));
+    inbox.target.check_effects(0);
+    inbox.world.stop().await;
+}
+
+#[tokio::test]
 async fn a_hint_that_fails_for_good_does_not_keep_the_next_ones() {
     let rules = "    lane: event.body.order\n    hint: 60s\n    retries: { attempts: 1, base: 10ms }\n";
     let inbox = Inbox::with(rules).await;

@@ -206,7 +206,11 @@ impl Postgres {
         self.readers.earlier(id).await
     }
 
-    pub(crate) async fn scopes_with_due(&self, after: &str, limit: usize) -> Result<Vec<String>, StoreError> {
+    pub(crate) async fn scopes_with_due(
+        &self,
+        after: &str,
+        limit: usize,
+    ) -> Result<Vec<(String, Timestamp)>, StoreError> {
         self.readers.scopes_with_due(after, limit).await
     }
 

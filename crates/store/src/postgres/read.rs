@@ -195,15 +195,20 @@ impl Readers {
         rows.iter().map(line).collect()
     }
 
-    pub(super) async fn scopes_with_due(&self, after: &str, limit: usize) -> Result<Vec<String>, StoreError> {
+    pub(super) async fn scopes_with_due(
+        &self,
+        after: &str,
+        limit: usize,
+    ) -> Result<Vec<(String, Timestamp)>, StoreError> {
         let sql = "WITH RECURSIVE below (scope) AS (
                        (SELECT scope FROM @agenda WHERE scope > $1 ORDER BY scope LIMIT 1)
                        UNION ALL
                        SELECT (SELECT g.scope FROM @agenda g WHERE g.scope > b.scope ORDER BY g.scope LIMIT 1)
                        FROM below b WHERE b.scope IS NOT NULL)
-                   SELECT scope FROM below WHERE scope IS NOT NULL LIMIT $2";
+                   SELECT b.scope, (SELECT g.due_at FROM @agenda g WHERE g.scope = b.scope ORDER BY g.due_at LIMIT 1)
+                   FROM below b WHERE b.scope IS NOT NULL LIMIT $2";
         let rows = self.rows(sql, &[(&after, Type::TEXT), (&(limit as i64), Type::INT8)]).await?;
-        rows.iter().map(|row| get(row, 0)).collect()
+        rows.iter().map(|row| Ok((get(row, 0)?, Timestamp::from_millis(get(row, 1)?)))).collect()
     }
 
     pub(super) async fn first_waiting(

@@ -196,16 +196,20 @@ impl Readers {
         })
     }
 
-    pub(crate) fn scopes_with_due(&self, after: &str, limit: usize) -> Result<Vec<String>, StoreError> {
+    pub(crate) fn scopes_with_due(
+        &self,
+        after: &str,
+        limit: usize,
+    ) -> Result<Vec<(String, Timestamp)>, StoreError> {
         let connection = self.connection()?;
-        let next = "SELECT scope FROM agenda WHERE scope > ?1 ORDER BY scope LIMIT 1";
+        let next = "SELECT scope, due_at FROM agenda WHERE scope > ?1 ORDER BY scope, due_at LIMIT 1";
         let mut statement = prepared(&connection, next)?;
-        let mut scopes: Vec<String> = Vec::new();
+        let mut scopes: Vec<(String, Timestamp)> = Vec::new();
         while scopes.len() < limit {
-            let from = scopes.last().map_or(after, String::as_str);
-            let next: Option<String> = ran(statement.query_row([from], |row| row.get(0)).optional())?;
-            match next {
-                Some(scope) => scopes.push(scope),
+            let from = scopes.last().map_or(after, |(scope, _)| scope.as_str());
+            let next = statement.query_row([from], |row| Ok((row.get(0)?, row.get(1)?))).optional();
+            match ran(next)? {
+                Some((scope, first)) => scopes.push((scope, Timestamp::from_millis(first))),
                 None => break,
             }
         }
