@@ -234,6 +234,42 @@ async fn s38_an_element_without_a_meaning_keeps_its_id() {
 }
 
 #[tokio::test]
+async fn s38_one_action_at_shopify_may_be_several_events() {
+    let inbox = Inbox::with("    provider: shopify\n    secrets: [shop-secret]\n").await;
+    let body = br#"{"id":1}"#;
+    let key = hmac::Key::new(hmac::HMAC_SHA256, b"shop-secret");
+    let signature = STANDARD.encode(hmac::sign(&key, body));
+    for (topic, new) in [("orders/create", 1), ("orders/paid", 1), ("orders/create", 0)] {
+        let headers = [
+            ("content-type", "application/json"),
+            ("x-shopify-hmac-sha256", signature.as_str()),
+            ("x-shopify-event-id", "98880550-7158-44d4-b7cd-2c97c8a091b5"),
+            ("x-shopify-topic", topic),
+        ];
+        let heard = inbox.world.send("POST", "/in/shop", &headers, body).await;
+        assert_eq!(heard.json, json!({ "accepted": new, "known": 1 - new }), "{topic}: {heard:?}");
+    }
+    inbox.requests(2).await;
+    inbox.world.stop().await;
+}
+
+#[tokio::test]
+async fn without_a_provider_a_token_is_shown_as_usual() {
+    let more = "  jobs:\n    id: event.body.id\n    deliver: TARGET/jobs\n";
+    let inbox = Inbox::and("", more).await;
+    let token = inbox.world.token("cron", &[twicesafe_server::Right::Act]).await;
+    let bearer = format!("Bearer {token}");
+    let json_type = ("content-type", "application/json");
+    let heard =
+        inbox.world.send("POST", "/in/jobs", &[json_type, ("authorization", &bearer)], br#"{"id":1}"#).await;
+    assert_eq!(heard.status, 200, "{heard:?}");
+    inbox.world.send("POST", "/in/jobs", &[json_type], br#"{"id":2}"#).await.refused(401, "TS0072");
+    let requests = inbox.requests(1).await;
+    assert!(!format!("{requests:?}").contains(&token), "it goes no further");
+    inbox.world.stop().await;
+}
+
+#[tokio::test]
 async fn what_is_too_large_or_cannot_be_read_is_told_so() {
     let inbox = Inbox::new().await;
     // Most senders listen only after they have sent everything.
