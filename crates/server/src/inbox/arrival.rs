@@ -291,7 +291,7 @@ impl Arriving<'_> {
 }
 
 /// An object's lane. What is no name, because it is long or has control characters, has one all the same.
-pub(super) fn lane(inbox: &Inbox, object: &str) -> String {
+fn lane(inbox: &Inbox, object: &str) -> String {
     let lane = format!("in:{}:{object}", inbox.name);
     match LaneName::new(&lane) {
         Ok(_) => lane,

@@ -162,8 +162,8 @@ fn check_name(name: &str, given: Option<&std::path::Path>) -> Result<(), Failure
 
 /// What is not there may be looked for in an inbox that is not there.
 fn not_there(inbox: &str, error: Error) -> Failure {
-    match (&error, check_name(inbox, None)) {
-        (Error::Ledger(Refusal::NoSuchIntent), Err(no_such_inbox)) => no_such_inbox,
+    match &error {
+        Error::Ledger(Refusal::NoSuchIntent) => check_name(inbox, None).err().unwrap_or(error.into()),
         _ => error.into(),
     }
 }
