@@ -132,6 +132,8 @@ impl Subject for Naive {
     }
 }
 
+/// How long connections take to go.
+const LEAVING: Duration = Duration::from_millis(500);
 /// Connections of the naive peer, as many as an ordinary pool has.
 const NAIVE_CONNECTIONS: usize = 64;
 
@@ -157,6 +159,8 @@ pub(crate) async fn measure(
             let peer = Naive::connect(url, NAIVE_CONNECTIONS, &prefix).await?;
             naive.push(harness::run(&load(callers, 20), &peer).await?);
             drop(peer);
+            // The server takes a while to end so many processes.
+            tokio::time::sleep(LEAVING).await;
             ours.push(harness::run(&load(callers, 20), &store.with_prefix(&prefix)).await?);
         }
         report.compare(&name, "naive", &naive, "PostgreSQL", &ours, wanted);

@@ -128,8 +128,18 @@ impl World {
                 let connection = rusqlite::Connection::open(folder.ledger()).unwrap();
                 connection.execute_batch(statements).map_err(|error| error.to_string())
             }
+            Place::Database(database) if statements.contains(" journal ") => {
+                let (unfold, fold) = (include_str!("journal/unfold.sql"), include_str!("journal/fold.sql"));
+                database.try_run(&format!("{unfold}{statements}{fold}")).await
+            }
             Place::Database(database) => database.try_run(statements).await,
         }
+    }
+
+    /// Where what is meant is not the same in every database.
+    pub async fn sql_of(&self, sqlite: &str, postgres: &str) {
+        let in_database = matches!(self.place, Place::Database(_));
+        self.sql(if in_database { postgres } else { sqlite }).await;
     }
 
     /// Everything in every table, as text.

@@ -17,11 +17,26 @@ CREATE TABLE note (
     PRIMARY KEY (kind, name)
 );
 
--- Numbers are never reused.
-CREATE SEQUENCE intent_number;
+-- Numbers are never reused. A batch takes as many as the largest one needs.
+CREATE SEQUENCE intent_number INCREMENT BY 512;
 
--- One row an intent. A settle rewrites it in place: no index covers a column that a settle changes, there is room on its
--- page, and what is large is elsewhere.
+-- One transition. Those of an intent are chained by hash.
+CREATE TYPE entry AS (
+    number          bigint,
+    at              bigint,
+    actor           text,
+    event           text,
+    status          text,
+    doubt           boolean,
+    generation      bigint,
+    fence           bigint,
+    reason          text,
+    digest          bytea,
+    hash            bytea
+);
+
+-- One row an intent. A settle rewrites it in place: no index covers a column that a settle changes, and there is room on its
+-- page for an answer of a kilobyte; the database itself puts what is larger elsewhere.
 CREATE TABLE intent (
     id              bigint PRIMARY KEY,
     hash            bytea NOT NULL UNIQUE,      -- of scope and key
@@ -58,20 +73,19 @@ CREATE TABLE intent (
     salt            bytea,
     journal_rows    bigint NOT NULL,
     journal_head    bytea NOT NULL,
-    keep_until      bigint NOT NULL             -- when to look whether it can be purged
-) WITH (fillfactor = 50);
+    keep_until      bigint NOT NULL,            -- when to look whether it can be purged
+    answer_head     text,                       -- what the destination said in the present generation
+    answer_body     bytea,                      -- empty when it was too large to keep
+    request         bytea,                      -- what would be sent, kept for what the server sends later
+    wake_at         bigint,                     -- while a permit is out: when time alone changes something; see reminder
+    entries         entry[] NOT NULL            -- the last of its journal
+) WITH (fillfactor = 30, toast_tuple_target = 2200);
+ALTER TABLE intent
+    ALTER answer_body SET STORAGE EXTERNAL, ALTER request SET STORAGE EXTERNAL, ALTER entries SET STORAGE EXTERNAL;
 CREATE INDEX intent_by_scope ON intent (scope, id);
-CREATE INDEX intent_by_keep_until ON intent (keep_until);
 CREATE INDEX intent_by_work ON intent (work, id) WHERE work IS NOT NULL;
 
--- What the destination said in the present generation.
-CREATE TABLE answer (
-    intent          bigint PRIMARY KEY,
-    head            text NOT NULL,
-    body            bytea                       -- empty when it was too large to keep
-);
-
--- What it said in earlier ones.
+-- What the destination said in earlier generations.
 CREATE TABLE earlier_answer (
     intent          bigint NOT NULL,
     generation      bigint NOT NULL,
@@ -83,17 +97,43 @@ CREATE TABLE earlier_answer (
     PRIMARY KEY (intent, generation)
 );
 
--- What would be sent, kept for what the server sends later.
-CREATE TABLE request (
-    intent          bigint PRIMARY KEY,
-    generation      bigint NOT NULL,
-    body            bytea NOT NULL
+-- What is believed of an intent: all but its journal and its request.
+CREATE VIEW belief AS
+    SELECT
+        i.id, i.hash, i.version, i.scope, i.key, i.status, i.doubt, i.generation, i.fence, i.tries, i.recipe, i.fingerprint,
+        i.policy, i.permit, i.claim_id, i.holder, i.granted_at, i.lease_until, i.send_by, i.due_at, i.external_id, i.source,
+        i.work, i.step, i.lane, i.lane_version, i.requested_by, i.created_at, i.settled_at, i.tombstone, i.settle_receipt,
+        i.detail, i.salt, i.journal_rows, i.journal_head, i.keep_until, i.answer_head, i.answer_body
+    FROM intent i;
+
+-- Append-only: every transition. The last entries of an intent are in its own row, where a claim and a settle write them
+-- with everything else; those before them are in pages, so that a long journal is not written again with every entry.
+CREATE TABLE journal_page (
+    intent          bigint NOT NULL,
+    first           bigint NOT NULL,            -- the number of its first entry
+    entries         entry[] NOT NULL,
+    PRIMARY KEY (intent, first)
 );
+CREATE VIEW journal AS
+    SELECT j.intent, e.number, e.at, e.actor, e.event, e.status, e.doubt, e.generation, e.fence, e.reason, e.digest, e.hash
+    FROM (
+        SELECT p.intent, p.entries FROM journal_page p
+        UNION ALL
+        SELECT i.id, i.entries FROM intent i) j
+    CROSS JOIN LATERAL unnest(j.entries) e;
 
-CREATE VIEW intent_and_answer AS
-    SELECT i.*, a.head AS answer_head, a.body AS answer_body FROM intent i LEFT JOIN answer a ON a.intent = i.id;
+-- Which intents to look at again, and when. Most have settled by then, so that one row for those who were claimed together
+-- serves for what would be a row for each, written with the claim and removed with the settle. Kinds: 'wake' for when the
+-- permit that is out lapses, 'keep' for when it may be purged, 'new' for both; a new one becomes what is left of them when it
+-- is looked at. An intent has a reminder no later than each of these times.
+CREATE TABLE reminder (
+    kind            text COLLATE "C" NOT NULL,
+    at              bigint NOT NULL,
+    intents         bigint[] NOT NULL
+);
+CREATE INDEX reminder_by_time ON reminder (kind, at);
 
--- Everything that is not simply done: what waits for time, for a caller or for a person.
+-- Everything that is not simply done, and for which no permit is out: what waits for time, for a caller or for a person.
 CREATE TABLE agenda (
     status          text COLLATE "C" NOT NULL,
     wake_at         bigint NOT NULL,            -- when time alone changes something
@@ -118,23 +158,6 @@ CREATE TABLE lane_waiting (
     PRIMARY KEY (lane, rank, intent)
 );
 
--- Append-only: every transition. Rows of an intent are chained by hash.
-CREATE TABLE journal (
-    intent          bigint NOT NULL,
-    number          bigint NOT NULL,
-    at              bigint NOT NULL,
-    actor           text NOT NULL,
-    event           text NOT NULL,
-    status          text NOT NULL,
-    doubt           boolean NOT NULL,
-    generation      bigint NOT NULL,
-    fence           bigint NOT NULL,
-    reason          text NOT NULL,
-    digest          bytea,
-    hash            bytea NOT NULL,
-    PRIMARY KEY (intent, number)
-);
-
 -- Counts of events by hour; hour 0 holds how many intents stand where now. Writers have slots, so that they do not wait
 -- for each other; a count is the sum over its slots. Slots below zero belong to transactions of others (guards): nobody
 -- may wait for those, so each has its own, and they are folded into slot 0 later.
@@ -157,16 +180,18 @@ CREATE TABLE tally (
 -- What is counted is the same for many changes, so it is sent once for all of a kind, with the number of the kind in place of
 -- the slot; `kinds` says for each position of which kind it is, `times` how many there are of each.
 -- `seldom` says whether any of the parameters behind it, up to `waiting_after`, has anything in it: asking each costs more
--- than what is usually written. Rows of `answers` and `agenda_after` are new: what was there before is in `unanswered` and
--- `agenda_before`.
+-- than what is usually written. Rows of `agenda_after` are new: what was there before is in `agenda_before`. Entries of the
+-- journal come with the rows; they are added to those that are there, which first become a page of their own where `paged`
+-- says so. Answers come with the rows, but for `answered`, which keep what they have; requests stay where none comes, but for
+-- `unrequested`.
 -- Given back are the time, since when records may be missing, by position the numbers of what was written, and what was
--- there already in place of what was to be inserted, unless its answer is large (an array of intent_and_answer, as it is sent).
+-- there already in place of what was to be inserted, unless its answer is large (an array of belief, as it is sent).
 CREATE FUNCTION ledger_apply(
-    relaxed boolean, slot bigint, known_key bytea, inserts intent[], given_ids bigint[], updates intent[], updated_ids bigint[],
-    answers answer[], agenda_before agenda[], agenda_after agenda[], journal_rows journal[], counts tally[], kinds bigint[],
-    times bigint[], seldom boolean, removals bigint[], removed_versions bigint[], archived bigint[], not_kept text[], unanswered bigint[],
-    unrequested bigint[], buried bigint[], requests request[], lane_changes bigint[], lanes lane[],
-    waiting_before lane_waiting[], waiting_after lane_waiting[],
+    relaxed boolean, slot bigint, known_key bytea, inserts intent[], numbered boolean, updates intent[], updated_ids bigint[],
+    reminder_kinds text[], reminder_times bigint[], reminded bigint[], counts tally[], kinds bigint[],
+    times bigint[], seldom boolean, agenda_before agenda[], agenda_after agenda[], removals bigint[], removed_versions bigint[],
+    paged bigint[], archived bigint[], not_kept text[], answered bigint[], unrequested bigint[], buried bigint[],
+    lane_changes bigint[], lanes lane[], waiting_before lane_waiting[], waiting_after lane_waiting[],
     OUT now bigint, OUT recovering_since bigint, OUT written bigint[], OUT there bytea
 ) LANGUAGE plpgsql
 SET search_path FROM CURRENT
@@ -178,6 +203,7 @@ DECLARE
     changed bigint[];
     missing bigint[];
     place bigint;
+    numbers bigint;
     hash_key bytea;
 BEGIN
     IF relaxed THEN
@@ -186,30 +212,37 @@ BEGIN
 
     written := '{}';
     IF cardinality(inserts) > 0 THEN
-        -- A name that is known uses up a number too. There are enough.
-        written := ARRAY(SELECT coalesce(n.id, nextval('intent_number')) FROM unnest(given_ids) n (id));
+        IF NOT numbered THEN
+            numbers := nextval('intent_number');
+        END IF;
         WITH inserted AS (
             INSERT INTO intent (
                 id, hash, version, scope, key, status, doubt, generation, fence, tries, recipe, fingerprint, policy, permit,
                 claim_id, holder, granted_at, lease_until, send_by, due_at, external_id, source, work, step, lane,
                 lane_version, requested_by, created_at, settled_at, tombstone, settle_receipt, detail, salt, journal_rows,
-                journal_head, keep_until)
+                journal_head, keep_until, answer_head, answer_body, request, wake_at, entries)
             SELECT
-                written[n.ordinality], n.hash, n.version, n.scope, n.key, n.status, n.doubt, n.generation, n.fence, n.tries,
+                coalesce(n.id, numbers + n.ordinality - 1), n.hash, n.version, n.scope, n.key, n.status, n.doubt, n.generation, n.fence, n.tries,
                 n.recipe, n.fingerprint, n.policy, n.permit, n.claim_id, n.holder, n.granted_at, n.lease_until, n.send_by,
                 n.due_at, n.external_id, n.source, n.work, n.step, n.lane, n.lane_version, n.requested_by, n.created_at,
-                n.settled_at, n.tombstone, n.settle_receipt, n.detail, n.salt, n.journal_rows, n.journal_head, n.keep_until
+                n.settled_at, n.tombstone, n.settle_receipt, n.detail, n.salt, n.journal_rows, n.journal_head, n.keep_until,
+                n.answer_head, n.answer_body, n.request, n.wake_at, n.entries
             FROM unnest(inserts) WITH ORDINALITY n
             ON CONFLICT (hash) DO NOTHING
             RETURNING id)
-        SELECT coalesce(array_agg(n.id), '{}') INTO changed FROM inserted n;
-        IF cardinality(changed) < cardinality(written) THEN
+        -- In the order of the rows.
+        SELECT coalesce(array_agg(n.id), '{}') INTO written FROM inserted n;
+        IF cardinality(written) < cardinality(inserts) THEN
+            changed := written;
+            written := ARRAY(SELECT coalesce(n.id, numbers + n.ordinality - 1) FROM unnest(inserts) WITH ORDINALITY n);
             missing := ARRAY(SELECT n FROM generate_subscripts(written, 1) n WHERE written[n] <> ALL (changed));
             there := array_send(ARRAY(
-                SELECT ROW (i.*, a.head, a.body)::intent_and_answer FROM unnest(missing) n
-                CROSS JOIN LATERAL (SELECT i.* FROM intent i WHERE i.hash = inserts[n].hash OFFSET 0) i
-                LEFT JOIN LATERAL (SELECT a.head, a.body FROM answer a WHERE a.intent = i.id OFFSET 0) a ON true
-                WHERE coalesce(octet_length(a.head), 0) + coalesce(octet_length(a.body), 0) <= 8192));
+                SELECT i.found FROM unnest(missing) n
+                CROSS JOIN LATERAL (
+                    SELECT i AS found FROM belief i
+                    WHERE i.hash = inserts[n].hash
+                    AND coalesce(octet_length(i.answer_head), 0) + coalesce(octet_length(i.answer_body), 0) <= 8192
+                    OFFSET 0) i));
             FOREACH place IN ARRAY missing LOOP
                 written[place] := NULL;
                 times[kinds[place]] := times[kinds[place]] - 1;
@@ -217,14 +250,25 @@ BEGIN
         END IF;
     END IF;
 
-    -- What an earlier generation came to stays with it. The lock keeps the version until it is checked again below.
+    -- A full page of entries goes, and what an earlier generation came to stays with it. The lock keeps the version until it is checked again below.
     IF seldom THEN
+        FOREACH place IN ARRAY paged LOOP
+            INSERT INTO journal_page (intent, first, entries)
+            SELECT i.id, (i.entries[1]).number, i.entries FROM intent i
+            WHERE i.id = updates[place - cardinality(inserts)].id AND i.version = updates[place - cardinality(inserts)].version - 1
+            AND cardinality(i.entries) > 0
+            FOR UPDATE
+            ON CONFLICT (intent, first) DO NOTHING;
+        END LOOP;
         FOREACH place IN ARRAY archived LOOP
             INSERT INTO earlier_answer (intent, generation, status, external_id, head, body, not_kept)
-            SELECT i.id, i.generation, i.status, i.external_id, a.head, a.body, not_kept[array_position(archived, place)]
-            FROM intent i JOIN answer a ON a.intent = i.id
+            SELECT
+                i.id, i.generation, i.status, i.external_id, i.answer_head, i.answer_body,
+                not_kept[array_position(archived, place)]
+            FROM intent i
             WHERE i.id = updates[place - cardinality(inserts)].id AND i.version = updates[place - cardinality(inserts)].version - 1
-            FOR UPDATE OF i
+            AND i.answer_head IS NOT NULL
+            FOR UPDATE
             ON CONFLICT (intent, generation) DO NOTHING;
         END LOOP;
     END IF;
@@ -240,10 +284,18 @@ BEGIN
                 external_id = n.external_id, source = n.source, requested_by = n.requested_by,
                 settled_at = n.settled_at, tombstone = n.tombstone, settle_receipt = n.settle_receipt,
                 detail = n.detail, salt = n.salt, journal_rows = n.journal_rows, journal_head = n.journal_head,
-                keep_until = CASE WHEN i.tombstone <> n.tombstone THEN n.keep_until ELSE i.keep_until END
+                keep_until = CASE WHEN i.tombstone <> n.tombstone THEN n.keep_until ELSE i.keep_until END,
+                answer_head = CASE WHEN seldom AND n.position = ANY (answered) THEN i.answer_head ELSE n.answer_head END,
+                answer_body = CASE WHEN seldom AND n.position = ANY (answered) THEN i.answer_body ELSE n.answer_body END,
+                request = CASE WHEN n.request IS NOT NULL OR seldom AND n.position = ANY (unrequested) THEN n.request
+                               ELSE i.request END,
+                wake_at = n.wake_at,
+                entries = CASE WHEN seldom AND n.position = ANY (paged) THEN n.entries ELSE i.entries || n.entries END
             FROM (
-                SELECT n.*, (SELECT i.ctid FROM intent i WHERE i.id = n.id) AS place
-                FROM unnest(updates) n OFFSET 0) n
+                SELECT
+                    n.*, n.ordinality + cardinality(inserts) AS position,
+                    (SELECT i.ctid FROM intent i WHERE i.id = n.id) AS place
+                FROM unnest(updates) WITH ORDINALITY n OFFSET 0) n
             WHERE i.ctid = n.place AND i.version = n.version - 1
             RETURNING n.id)
         SELECT coalesce(array_agg(u.id), '{}') INTO changed FROM updated u;
@@ -269,25 +321,13 @@ BEGIN
                 CONTINUE;
             END IF;
             written := written || removals[i];
-            DELETE FROM answer WHERE intent = removals[i];
             DELETE FROM earlier_answer WHERE intent = removals[i];
-            DELETE FROM journal WHERE intent = removals[i];
+            DELETE FROM journal_page WHERE intent = removals[i];
         END LOOP;
 
-        FOREACH place IN ARRAY unanswered LOOP
-            DELETE FROM answer WHERE intent = written[place];
-        END LOOP;
-        FOREACH place IN ARRAY unrequested LOOP
-            DELETE FROM request WHERE intent = written[place];
-        END LOOP;
         FOREACH place IN ARRAY buried LOOP
             DELETE FROM earlier_answer WHERE intent = written[place];
         END LOOP;
-        IF cardinality(requests) > 0 THEN
-            INSERT INTO request (intent, generation, body)
-            SELECT written[n.intent], n.generation, n.body FROM unnest(requests) n WHERE written[n.intent] IS NOT NULL
-            ON CONFLICT (intent) DO UPDATE SET generation = excluded.generation, body = excluded.body;
-        END IF;
         -- Lanes are locked by whoever changes them.
         FOR i IN 1 .. cardinality(lanes) LOOP
             UPDATE lane SET holder = lanes[i].holder, applied = lanes[i].applied
@@ -302,31 +342,25 @@ BEGIN
             SELECT n.lane, n.rank, written[n.intent], n.until
             FROM unnest(waiting_after) n WHERE written[n.intent] IS NOT NULL;
         END IF;
+        IF cardinality(agenda_before) > 0 THEN
+            DELETE FROM agenda WHERE ctid = ANY (ARRAY(
+                SELECT (
+                    SELECT g.ctid FROM agenda g
+                    WHERE g.status = n.status AND g.wake_at = n.wake_at AND g.intent = written[n.intent])
+                FROM unnest(agenda_before) n));
+        END IF;
+        IF cardinality(agenda_after) > 0 THEN
+            INSERT INTO agenda (status, wake_at, intent, due_at, scope)
+            SELECT n.status, n.wake_at, written[n.intent], n.due_at, n.scope
+            FROM unnest(agenda_after) n WHERE written[n.intent] IS NOT NULL;
+        END IF;
     END IF;
 
-    IF cardinality(answers) > 0 THEN
-        INSERT INTO answer (intent, head, body)
-        SELECT written[n.intent], n.head, n.body FROM unnest(answers) n WHERE written[n.intent] IS NOT NULL;
-    END IF;
-    IF cardinality(agenda_before) > 0 THEN
-        DELETE FROM agenda WHERE ctid = ANY (ARRAY(
-            SELECT (
-                SELECT g.ctid FROM agenda g
-                WHERE g.status = n.status AND g.wake_at = n.wake_at AND g.intent = written[n.intent])
-            FROM unnest(agenda_before) n));
-    END IF;
-    IF cardinality(agenda_after) > 0 THEN
-        INSERT INTO agenda (status, wake_at, intent, due_at, scope)
-        SELECT n.status, n.wake_at, written[n.intent], n.due_at, n.scope
-        FROM unnest(agenda_after) n WHERE written[n.intent] IS NOT NULL;
-    END IF;
-    IF cardinality(journal_rows) > 0 THEN
-        INSERT INTO journal (
-            intent, number, at, actor, event, status, doubt, generation, fence, reason, digest, hash)
-        SELECT
-            written[n.intent], n.number, n.at, n.actor, n.event, n.status, n.doubt, n.generation, n.fence, n.reason,
-            n.digest, n.hash
-        FROM unnest(journal_rows) n WHERE written[n.intent] IS NOT NULL;
+    IF cardinality(reminded) > 0 THEN
+        INSERT INTO reminder (kind, at, intents)
+        SELECT n.kind, n.at, array_agg(written[n.position]) FROM unnest(reminder_kinds, reminder_times, reminded) n (kind, at, position)
+        WHERE written[n.position] IS NOT NULL
+        GROUP BY n.kind, n.at;
     END IF;
     IF cardinality(counts) > 0 THEN
         -- In the order of keys, so that two writers lock rows in the same order.
@@ -346,7 +380,7 @@ BEGIN
 END $$;
 
 -- What there is under these hashes and numbers.
-CREATE FUNCTION ledger_look(hashes bytea[], ids bigint[]) RETURNS SETOF intent_and_answer
+CREATE FUNCTION ledger_look(hashes bytea[], ids bigint[]) RETURNS SETOF belief
 LANGUAGE plpgsql STABLE
 SET search_path FROM CURRENT
 SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
@@ -354,16 +388,52 @@ AS $$
 BEGIN
     IF cardinality(hashes) > 0 THEN
         RETURN QUERY
-        SELECT i.*, a.* FROM unnest(hashes) n (hash)
-        CROSS JOIN LATERAL (SELECT i.* FROM intent i WHERE i.hash = n.hash OFFSET 0) i
-        LEFT JOIN LATERAL (SELECT a.head, a.body FROM answer a WHERE a.intent = i.id OFFSET 0) a ON true;
+        SELECT i.* FROM unnest(hashes) n (hash)
+        CROSS JOIN LATERAL (SELECT i.* FROM belief i WHERE i.hash = n.hash OFFSET 0) i;
     END IF;
     IF cardinality(ids) > 0 THEN
         RETURN QUERY
-        SELECT i.*, a.* FROM unnest(ids) n (id)
-        CROSS JOIN LATERAL (SELECT i.* FROM intent i WHERE i.id = n.id OFFSET 0) i
-        LEFT JOIN LATERAL (SELECT a.head, a.body FROM answer a WHERE a.intent = i.id OFFSET 0) a ON true;
+        SELECT i.* FROM unnest(ids) n (id)
+        CROSS JOIN LATERAL (SELECT i.* FROM belief i WHERE i.id = n.id OFFSET 0) i;
     END IF;
+END $$;
+
+-- Looks at intents of reminders whose time has come. Which of them are to be woken ('new', 'wake'), or kept too long ('keep'),
+-- is given back and stays; of the others it is known when to look again. Reminders to keep something are for the hour, so that
+-- there are few of them, and become exact in its course. `most` intents, give or take a reminder, are looked at; none is left
+-- to be looked at once no reminder was.
+CREATE FUNCTION ledger_remind(kinds text[], now bigint, most bigint, OUT looked_at bigint, OUT due bigint[]) LANGUAGE plpgsql
+SET search_path FROM CURRENT
+SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
+AS $$
+#variable_conflict use_column
+BEGIN
+    WITH told AS (
+        DELETE FROM reminder WHERE ctid = ANY (ARRAY(
+            SELECT r.ctid FROM (
+                SELECT r.ctid, sum(cardinality(r.intents)) OVER (ORDER BY r.at, r.ctid) - cardinality(r.intents) AS before
+                FROM (
+                    SELECT r.ctid, r.at, r.intents FROM reminder r WHERE r.kind = ANY (kinds) AND r.at <= now
+                    ORDER BY r.at LIMIT 200 FOR UPDATE SKIP LOCKED) r) r
+            WHERE r.before < most))
+        RETURNING kind, intents
+    ), seen AS (
+        SELECT i.id, k.kind, k.at FROM told t
+        CROSS JOIN LATERAL unnest(t.intents) n (id)
+        CROSS JOIN LATERAL (SELECT i.id, i.wake_at, i.keep_until FROM intent i WHERE i.id = n.id OFFSET 0) i
+        CROSS JOIN LATERAL (VALUES ('wake', i.wake_at), ('keep', i.keep_until)) k (kind, at)
+        WHERE k.at IS NOT NULL AND t.kind IN (k.kind, 'new')
+    ), told_again AS (
+        INSERT INTO reminder (kind, at, intents)
+        SELECT s.kind, CASE WHEN s.kind = 'keep' AND s.at - s.at % 3600000 > now THEN s.at - s.at % 3600000 ELSE s.at END AS at,
+            array_agg(s.id)
+        FROM seen s GROUP BY 1, 2, s.id / 1000
+    )
+    SELECT
+        (SELECT count(*) FROM told),
+        (SELECT coalesce(array_agg(s.id ORDER BY s.at, s.id), '{}')
+         FROM (SELECT DISTINCT s.id, s.at FROM seen s WHERE s.kind = ANY (kinds) AND s.at <= now) s)
+    INTO looked_at, due;
 END $$;
 
 -- Keeps a name for the caller's transaction; false when another one has kept it too long.

@@ -9,11 +9,12 @@ use twicesafe_core::{
     PermitKind, Place, Recipe, Record, Salt, Source, Status, Step, Timestamp, Verdict,
 };
 
-use super::rows::{Field, Inner};
+use super::Shared;
+use super::rows::{Field, Inner, Rows};
 use crate::NameHash;
 use crate::codec::{self, Policies};
 use crate::error::StoreError;
-use crate::plan::{Change, Stored};
+use crate::plan::{Agenda, Change, JournalRow, Stored};
 use crate::tally::Tally;
 
 /// A change on its way into the table.
@@ -29,6 +30,10 @@ pub(super) struct Line {
     detail: Option<String>,
     claim_id: Option<[u8; 16]>,
     receipt: Option<[u8; 32]>,
+    /// What is added to its journal.
+    entries: Rows,
+    /// When it was decided.
+    pub(super) at: Timestamp,
 }
 
 impl Line {
@@ -36,7 +41,7 @@ impl Line {
         change: Change,
         id: Option<IntentId>,
         hash: Option<NameHash>,
-        policies: &Policies,
+        shared: &Shared,
         (at, verdict): (Timestamp, &Verdict),
     ) -> Self {
         let mut tally = Tally::default();
@@ -44,12 +49,15 @@ impl Line {
         tally.verdict(at, verdict);
         let record = change.after.as_ref().map(|after| &after.record);
         let first = change.before.is_none();
-        let policy = record.filter(|_| first).map(|record| policies.text(&record.policy));
+        let policy = record.filter(|_| first).map(|record| shared.policies.text(&record.policy));
         let detail = record.and_then(codec::detail_text);
         let claim_id =
             record.and_then(|record| record.attempt.as_ref()).map(|attempt| attempt.claim_id.bytes());
         let receipt = record.and_then(|record| record.last_settle.as_ref()).map(codec::receipt_bytes);
-        Self { id, hash: hash.filter(|_| first), tally, policy, detail, claim_id, receipt, change }
+        let mut entries = Rows::of(&shared.row_types.entry);
+        change.journal.iter().for_each(|row| entries.push(entry_fields(row)));
+        let hash = hash.filter(|_| first);
+        Self { id, hash, tally, policy, detail, claim_id, receipt, entries, at, change }
     }
 
     /// The hash of its name, for what is not there yet.
@@ -78,6 +86,10 @@ impl Line {
         self.record()?.fingerprint.as_ref()
     }
 
+    fn wake_at(&self) -> Option<Timestamp> {
+        self.after().and_then(wake_at)
+    }
+
     fn attempt(&self) -> Option<&Attempt> {
         self.record()?.attempt.as_ref()
     }
@@ -95,7 +107,7 @@ impl Line {
     }
 
     /// The answer, where it has to be written.
-    pub(super) fn answer(&self) -> Option<&Answer> {
+    fn answer(&self) -> Option<&Answer> {
         self.record()?.answer.as_ref().filter(|_| self.change.answer_changes())
     }
 }
@@ -103,8 +115,31 @@ impl Line {
 /// One column: its name, and what is written into it.
 pub(super) struct Column(&'static str, fn(&Line) -> Field<'_>);
 
+/// Whether a permit is out: then it is no line of the agenda, and this is when a reminder has to come.
+pub(super) fn wake_at(stored: &Stored) -> Option<Timestamp> {
+    let line = Agenda::of(stored)?;
+    (line.status == Status::Pending && line.due_at.is_none()).then_some(line.wake_at)
+}
+
+fn entry_fields(row: &JournalRow) -> [Field<'_>; 11] {
+    let entry = &row.entry;
+    [
+        Field::int(Some(row.number)),
+        Field::at(Some(entry.at)),
+        Field::Text(Some(entry.actor.as_str())),
+        Field::Text(Some(entry.event.as_str())),
+        Field::Text(Some(entry.status.as_str())),
+        Field::Bool(Some(entry.doubt)),
+        Field::int(Some(entry.generation)),
+        Field::Int(Some(entry.fence.number() as i64)),
+        Field::Text(Some(&entry.reason)),
+        Field::bytes(row.digest.as_ref()),
+        Field::bytes(Some(&row.hash)),
+    ]
+}
+
 /// The columns of an intent, in their order.
-pub(super) const COLUMNS: [Column; 36] = [
+pub(super) const COLUMNS: [Column; 41] = [
     Column("id", |line| Field::int(line.id.map(IntentId::number))),
     Column("hash", |line| Field::bytes(line.hash.as_ref())),
     Column("version", |line| Field::int(line.after().map(|after| after.version))),
@@ -143,7 +178,14 @@ pub(super) const COLUMNS: [Column; 36] = [
     Column("journal_rows", |line| Field::int(line.after().map(|after| after.journal_rows))),
     Column("journal_head", |line| Field::bytes(line.after().map(|after| &after.journal_head))),
     Column("keep_until", |line| Field::at(line.record().map(Record::keep_until))),
+    Column("answer_head", |line| Field::text(line.answer().map(|answer| &*answer.head))),
+    Column("answer_body", |line| Field::Bytes(line.answer().and_then(Answer::bytes).map(|body| &body[..]))),
+    Column("request", |line| Field::Bytes(line.change.request.as_deref())),
+    Column("wake_at", |line| Field::at(line.wake_at())),
+    Column("entries", |line| Field::Rows(&line.entries)),
 ];
+/// So many of them, the first, are read.
+const READ: usize = COLUMNS.len() - 3;
 
 impl Column {
     pub(super) fn value<'a>(&self, line: &'a Line) -> Field<'a> {
@@ -285,15 +327,20 @@ pub(super) fn hash(row: &impl Columns) -> Result<NameHash, StoreError> {
     needed(bytes(row, 1)?, "an intent without a hash")
 }
 
-/// What is selected for [`stored`], from an `intent_and_answer i`.
+/// What is selected for [`stored`], from a `belief i`.
 pub(super) fn selected() -> String {
-    let names = COLUMNS.iter().map(|Column(name, _)| *name).chain(["answer_head", "answer_body"]);
-    names.map(|name| format!("i.{name}")).collect::<Vec<_>>().join(", ")
+    COLUMNS[..READ].iter().map(|Column(name, _)| format!("i.{name}")).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_batch_has_enough_numbers() {
+        let sql = super::super::open::MIGRATIONS[0];
+        assert!(sql.contains(&format!("CREATE SEQUENCE intent_number INCREMENT BY {};", crate::BATCH_MAX)));
+    }
 
     #[test]
     fn columns_are_in_the_order_of_the_table() {

@@ -166,7 +166,7 @@ pub(super) async fn inside(
         };
         let id = found.map(|found| found.id).or(lane.map(|lane| lane.me));
         let counted = (moment.now, &applied.verdict);
-        lines.push(Line::new(change, id, candidate.hash, &shared.policies, counted));
+        lines.push(Line::new(change, id, candidate.hash, shared, counted));
         planned.push((index, applied));
     }
     if !lines.is_empty() {

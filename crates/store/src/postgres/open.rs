@@ -17,14 +17,14 @@ pub(super) const MIGRATION_LOCK: i64 = 0x5477_5366_0000_0001;
 const TABLES: [&str; 11] = [
     "ledger",
     "intent",
-    "answer",
     "earlier_answer",
-    "request",
     "agenda",
     "lane",
     "lane_waiting",
     "note",
     "journal",
+    "journal_page",
+    "reminder",
     "tally",
 ];
 
@@ -87,12 +87,10 @@ async fn migrate(client: &Client, shown: &str) -> Result<Opened, Failure> {
     let row = client.query_typed_one(&sql, &[(&known, Type::INT8)]).await?;
     let row_types = RowTypes {
         intent: row_type(client, "intent").await?,
-        answer: row_type(client, "answer").await?,
-        request: row_type(client, "request").await?,
         agenda: row_type(client, "agenda").await?,
         lane: row_type(client, "lane").await?,
         lane_waiting: row_type(client, "lane_waiting").await?,
-        journal: row_type(client, "journal").await?,
+        entry: row_type(client, "entry").await?,
         tally: row_type(client, "tally").await?,
     };
     Ok(Opened {
@@ -104,7 +102,7 @@ async fn migrate(client: &Client, shown: &str) -> Result<Opened, Failure> {
     })
 }
 
-/// What the database calls the rows of a table.
+/// What the database calls the rows of a table, or the values of a type of ours.
 async fn row_type(client: &Client, table: &str) -> Result<RowType, Failure> {
     let sql = "SELECT t.oid, t.typarray FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace
                WHERE n.nspname = current_schema() AND t.typname = $1";

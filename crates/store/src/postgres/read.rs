@@ -22,6 +22,11 @@ use crate::query::{Cursor, EarlierAnswer, OnAgenda, Path};
 
 /// Connections for reading.
 const READERS: usize = 2;
+/// About so many intents are looked at with one statement.
+const LOOKS_MAX: i64 = 1000;
+/// Reminders of permits that are out, and of what can be purged.
+const OF_PERMITS: [&str; 2] = ["new", "wake"];
+const OF_KEEPING: [&str; 1] = ["keep"];
 
 /// Parameters of a statement with their types, so that it needs no preparation.
 type Parameters<'a> = &'a [(&'a (dyn ToSql + Sync), Type)];
@@ -104,21 +109,34 @@ impl Readers {
         let (id, limit) = ((&id as _, Type::INT8), (&limit as _, Type::INT8));
         let rows = match path {
             Path::All => {
-                let sql = "SELECT ?, NULL::bigint FROM @intent_and_answer i WHERE i.id < $1 ORDER BY i.id DESC LIMIT $2";
+                let sql = "SELECT ?, NULL::bigint FROM @belief i WHERE i.id < $1 ORDER BY i.id DESC LIMIT $2";
                 self.page_rows(sql, &[id, limit]).await?
             }
             Path::Scope(scope) => {
-                let sql = "SELECT ?, NULL::bigint FROM @intent_and_answer i WHERE i.id < $1 AND i.scope = $3
+                let sql = "SELECT ?, NULL::bigint FROM @belief i WHERE i.id < $1 AND i.scope = $3
                            ORDER BY i.id DESC LIMIT $2";
                 self.page_rows(sql, &[id, limit, (scope, Type::TEXT)]).await?
             }
             Path::Work(work) => {
-                let sql = "SELECT ?, NULL::bigint FROM @intent_and_answer i WHERE i.id < $1 AND i.work = $3
+                let sql = "SELECT ?, NULL::bigint FROM @belief i WHERE i.id < $1 AND i.work = $3
                            ORDER BY i.id DESC LIMIT $2";
                 self.page_rows(sql, &[id, limit, (work, Type::TEXT)]).await?
             }
+            Path::Status(status @ Status::Pending) => {
+                let sql = "SELECT ?, w.at FROM (
+                               SELECT g.intent AS id, g.wake_at AS at FROM @agenda g WHERE g.status = $3
+                               UNION ALL
+                               SELECT p.id, p.wake_at FROM (
+                                   SELECT DISTINCT n.id FROM @reminder r CROSS JOIN LATERAL unnest(r.intents) n (id)
+                                   WHERE r.kind <> 'keep') n
+                               JOIN @intent p ON p.id = n.id WHERE p.wake_at IS NOT NULL) w
+                           JOIN @belief i ON i.id = w.id
+                           WHERE (w.at, w.id) < ($4, $1) ORDER BY w.at DESC, w.id DESC LIMIT $2";
+                let values = [id, limit, (&status.as_str() as _, Type::TEXT), (&wake_at as _, Type::INT8)];
+                self.page_rows(sql, &values).await?
+            }
             Path::Status(status) => {
-                let sql = "SELECT ?, g.wake_at FROM @agenda g JOIN @intent_and_answer i ON i.id = g.intent
+                let sql = "SELECT ?, g.wake_at FROM @agenda g JOIN @belief i ON i.id = g.intent
                            WHERE g.status = $3 AND (g.wake_at, g.intent) < ($4, $1)
                            ORDER BY g.wake_at DESC, g.intent DESC LIMIT $2";
                 let values = [id, limit, (&status.as_str() as _, Type::TEXT), (&wake_at as _, Type::INT8)];
@@ -152,15 +170,46 @@ impl Readers {
         rows.iter().map(|row| get(row, 0)).collect()
     }
 
-    /// Intents whose time has come, by the agenda.
+    /// Intents whose time has come, by the agenda, and by the reminders of permits that are out.
     pub(super) async fn awake(
         &self,
         status: Status,
         now: Timestamp,
         limit: usize,
     ) -> Result<Vec<IntentId>, StoreError> {
-        let sql = "SELECT intent FROM @agenda WHERE status = $3 AND wake_at <= $1 ORDER BY wake_at LIMIT $2";
-        self.ids(sql, now, limit, Some(status)).await
+        let sql = "SELECT intent FROM @agenda WHERE status = $1 AND wake_at <= $2 ORDER BY wake_at LIMIT $3";
+        let (until, most) = (now.as_millis(), limit as i64);
+        let values: Parameters<'_> =
+            &[(&status.as_str(), Type::TEXT), (&until, Type::INT8), (&most, Type::INT8)];
+        let rows = self.rows(sql, values).await?;
+        let mut awake: Vec<IntentId> =
+            rows.iter().map(|row| get(row, 0).map(IntentId::new)).collect::<Result<_, _>>()?;
+        if status == Status::Pending {
+            let left = limit - awake.len();
+            awake.extend(self.remind(&OF_PERMITS, now, left).await?);
+        }
+        Ok(awake)
+    }
+
+    /// Looks at intents of reminders whose time has come; those for whom it is true.
+    async fn remind(
+        &self,
+        kinds: &[&str],
+        now: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<IntentId>, StoreError> {
+        let sql = "SELECT looked_at, due FROM @ledger_remind($1, $2, $3)";
+        let now = now.as_millis();
+        let values: Parameters<'_> =
+            &[(&kinds, Type::TEXT_ARRAY), (&now, Type::INT8), (&LOOKS_MAX, Type::INT8)];
+        loop {
+            let rows = self.rows(sql, values).await?;
+            let row = needed(rows.first(), "reminders without an answer")?;
+            let due: Vec<i64> = get(row, 1)?;
+            if !due.is_empty() || get::<i64>(row, 0)? == 0 {
+                return Ok(due.into_iter().take(limit).map(IntentId::new).collect());
+            }
+        }
     }
 
     /// Intents of a scope whose next attempt or lookup is due.
@@ -227,22 +276,9 @@ impl Readers {
         now: Timestamp,
         limit: usize,
     ) -> Result<Vec<IntentId>, StoreError> {
-        let sql = "SELECT id FROM @intent WHERE keep_until <= $1 ORDER BY keep_until LIMIT $2";
-        self.ids(sql, now, limit, None).await
-    }
-
-    async fn ids(
-        &self,
-        sql: &str,
-        now: Timestamp,
-        limit: usize,
-        status: Option<Status>,
-    ) -> Result<Vec<IntentId>, StoreError> {
-        let (now, limit, status) = (now.as_millis(), limit as i64, status.map(Status::as_str));
-        let mut values: Vec<(&(dyn ToSql + Sync), Type)> = vec![(&now, Type::INT8), (&limit, Type::INT8)];
-        values.extend(status.as_ref().map(|status| (status as _, Type::TEXT)));
-        let rows = self.rows(sql, &values).await?;
-        rows.iter().map(|row| get(row, 0).map(IntentId::new)).collect()
+        // What was claimed since somebody last looked becomes known here.
+        self.remind(&OF_PERMITS, now, 0).await?;
+        self.remind(&OF_KEEPING, now, limit).await
     }
 
     pub(super) async fn journal(&self, id: IntentId) -> Result<Vec<JournalRow>, StoreError> {
@@ -261,9 +297,9 @@ impl Readers {
 
     pub(super) async fn request(&self, id: IntentId) -> Result<Option<Bytes>, StoreError> {
         let rows =
-            self.rows("SELECT body FROM @request WHERE intent = $1", &[(&id.number(), Type::INT8)]).await?;
-        let body: Option<Vec<u8>> = rows.first().map(|row| get(row, 0)).transpose()?;
-        Ok(body.map(Bytes::from))
+            self.rows("SELECT request FROM @intent WHERE id = $1", &[(&id.number(), Type::INT8)]).await?;
+        let body: Option<Option<Vec<u8>>> = rows.first().map(|row| get(row, 0)).transpose()?;
+        Ok(body.flatten().map(Bytes::from))
     }
 
     pub(super) async fn tallies(

@@ -14,6 +14,7 @@ pub(super) enum Field<'a> {
     Bytes(Option<&'a [u8]>),
     Int(Option<i64>),
     Bool(Option<bool>),
+    Rows(&'a Rows),
 }
 
 impl<'a> Field<'a> {
@@ -33,30 +34,41 @@ impl<'a> Field<'a> {
         Self::Int(at.map(Timestamp::as_millis))
     }
 
+    fn type_number(&self) -> u32 {
+        match self {
+            Self::Text(_) => Type::TEXT.oid(),
+            Self::Bytes(_) => Type::BYTEA.oid(),
+            Self::Int(_) => Type::INT8.oid(),
+            Self::Bool(_) => Type::BOOL.oid(),
+            Self::Rows(rows) => rows.of.array.oid(),
+        }
+    }
+
     fn write(&self, out: &mut BytesMut) {
-        let (of, bytes): (Type, Option<&[u8]>) = match self {
-            Self::Text(value) => (Type::TEXT, value.map(str::as_bytes)),
-            Self::Bytes(value) => (Type::BYTEA, *value),
-            Self::Int(value) => (Type::INT8, value.as_ref().map(|_| &[][..])),
-            Self::Bool(value) => (Type::BOOL, value.as_ref().map(|_| &[][..])),
-        };
-        out.put_u32(of.oid());
-        match (self, bytes) {
-            (_, None) => out.put_i32(-1),
-            (Self::Int(Some(number)), _) => {
+        out.put_u32(self.type_number());
+        match self {
+            Self::Int(Some(number)) => {
                 out.put_i32(8);
                 out.put_i64(*number);
             }
-            (Self::Bool(Some(yes)), _) => {
+            Self::Bool(Some(yes)) => {
                 out.put_i32(1);
                 out.put_u8(u8::from(*yes));
             }
-            (_, Some(bytes)) => {
-                out.put_i32(bytes.len() as i32);
-                out.put_slice(bytes);
+            Self::Text(Some(text)) => put_bytes(text.as_bytes(), out),
+            Self::Bytes(Some(bytes)) => put_bytes(bytes, out),
+            Self::Rows(rows) => {
+                out.put_i32(rows.length() as i32);
+                rows.write(out);
             }
+            Self::Int(None) | Self::Bool(None) | Self::Text(None) | Self::Bytes(None) => out.put_i32(-1),
         }
     }
+}
+
+fn put_bytes(bytes: &[u8], out: &mut BytesMut) {
+    out.put_i32(bytes.len() as i32);
+    out.put_slice(bytes);
 }
 
 /// The type of the rows of a table, in this database.
@@ -107,14 +119,13 @@ impl Rows {
     pub(super) fn parameter(&self) -> (&(dyn ToSql + Sync), Type) {
         (self, self.of.array.clone())
     }
-}
 
-impl ToSql for Rows {
-    fn to_sql(
-        &self,
-        _: &Type,
-        out: &mut BytesMut,
-    ) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
+    /// How long they are once they are written.
+    fn length(&self) -> usize {
+        if self.is_empty() { 12 } else { 20 + self.bytes.len() }
+    }
+
+    fn write(&self, out: &mut BytesMut) {
         out.put_i32(i32::from(self.count > 0)); // dimensions
         out.put_i32(0); // no row is null
         out.put_u32(self.of.oid);
@@ -123,6 +134,16 @@ impl ToSql for Rows {
             out.put_i32(1); // positions start here
             out.put_slice(&self.bytes);
         }
+    }
+}
+
+impl ToSql for Rows {
+    fn to_sql(
+        &self,
+        _: &Type,
+        out: &mut BytesMut,
+    ) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
+        self.write(out);
         Ok(IsNull::No)
     }
 
@@ -194,9 +215,11 @@ mod tests {
         let mut out = BytesMut::new();
         rows.to_sql(&Type::UNKNOWN, &mut out).expect("rows can be written");
         assert_eq!(out[..], [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7]);
+        assert_eq!(rows.length(), out.len());
         rows.push([Field::Text(Some("a")), Field::Int(None), Field::Bool(Some(true))]);
         out.clear();
         rows.to_sql(&Type::UNKNOWN, &mut out).expect("rows can be written");
+        assert_eq!(rows.length(), out.len());
         let header = [0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 1, 0, 0, 0, 1];
         let row = [
             0, 0, 0, 30, 0, 0, 0, 3, // its length, and three fields

@@ -14,6 +14,7 @@ use super::open::MIGRATION_LOCK;
 use super::read::{earlier_answer, journal_row};
 use super::write::{self, Manner, Outcome};
 use super::{Postgres, Shared, read};
+use crate::BATCH_MAX;
 use crate::codec;
 use crate::error::StoreError;
 use crate::plan::{Change, JournalRow};
@@ -28,8 +29,8 @@ impl Postgres {
     pub(crate) async fn export(&self) -> Result<Snapshot, StoreError> {
         let within = Within::begin(self, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
         let sql = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint, recovering_since, hash_key,
-                   (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM @intent_number) FROM @ledger";
-        let rows = within.rows(sql, &[]).await?;
+                   (SELECT CASE WHEN is_called THEN last_value + $1 ELSE last_value END - 1 FROM @intent_number) FROM @ledger";
+        let rows = within.rows(sql, &[(&(BATCH_MAX as i64), Type::INT8)]).await?;
         let row = needed(rows.first(), "a ledger that knows nothing of itself")?;
         let facts = Facts {
             at: Timestamp::from_millis(get(row, 0)?),
@@ -94,7 +95,7 @@ impl Snapshot {
         after: IntentId,
         limit: usize,
     ) -> Result<Vec<Exported>, StoreError> {
-        let sql = "SELECT ?, i.keep_until FROM @intent_and_answer i
+        let sql = "SELECT ?, i.keep_until FROM @belief i
                    WHERE i.id > $1 AND ($3 IS NULL OR i.scope = $3 OR right($3, 1) = '/' AND starts_with(i.scope, $3))
                    ORDER BY i.id LIMIT $2";
         let sql = sql.replace('?', &columns::selected());
@@ -147,7 +148,7 @@ impl Snapshot {
     }
 
     async fn requests(&self, ids: &[i64]) -> Result<HashMap<i64, Bytes>, StoreError> {
-        let sql = "SELECT intent, body FROM @request WHERE intent = ANY ($1)";
+        let sql = "SELECT id, request FROM @intent WHERE id = ANY ($1) AND request IS NOT NULL";
         let rows = self.within.rows(sql, &[(&ids, Type::INT8_ARRAY)]).await?;
         rows.iter().map(|row| Ok((get(row, 0)?, get::<Vec<u8>>(row, 1)?.into()))).collect()
     }
@@ -220,13 +221,8 @@ impl Importing {
             standing.standing(&stored.record, 1);
             let change = Change { before: None, after: Some(stored.into()), journal, lane: None, request };
             let noted = Verdict::Noted(Noted { status: Status::Done, changed: true });
-            let mut line = Line::new(
-                change,
-                Some(id),
-                Some(hash),
-                &self.within.shared.policies,
-                (self.facts.at, &noted),
-            );
+            let mut line =
+                Line::new(change, Some(id), Some(hash), &self.within.shared, (self.facts.at, &noted));
             // What happened is counted where it happened, not here.
             line.tally = standing;
             lines.push(line);
@@ -272,9 +268,12 @@ impl Importing {
         let (key, since) = (&facts.hash_key[..], facts.recovering_since.map(Timestamp::as_millis));
         within.rows(sql, &[(&key, Type::BYTEA), (&since, Type::INT8)]).await?;
         if facts.last_intent > 0 {
-            let sql =
-                "SELECT setval('@intent_number', greatest($1, (SELECT last_value FROM @intent_number)))";
-            within.rows(sql, &[(&facts.last_intent, Type::INT8)]).await?;
+            // The next batch starts there.
+            let sql = "SELECT setval('@intent_number', greatest($1 + 1, (
+                           SELECT CASE WHEN is_called THEN last_value + $2 ELSE last_value END FROM @intent_number)), false)";
+            let values: [(&(dyn ToSql + Sync), Type); 2] =
+                [(&facts.last_intent, Type::INT8), (&(BATCH_MAX as i64), Type::INT8)];
+            within.rows(sql, &values).await?;
         }
         within.client.batch_execute("COMMIT").await.map_err(failed)?;
         within.shared.hasher.go_over_to(facts.hash_key);

@@ -361,7 +361,7 @@ impl Worker {
                 continue;
             }
             let id = change.before.as_ref().map(|before| before.id);
-            lines.push(Line::new(change, id, task.hash, &shared.policies, (moment.now, &applied.verdict)));
+            lines.push(Line::new(change, id, task.hash, &shared, (moment.now, &applied.verdict)));
             planned.push((index, applied));
         }
         if !lines.is_empty() {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
@@ -13,11 +14,16 @@ use super::connect::Failure;
 use super::rows::{Field, RowType, Rows, inner_rows};
 use crate::NameHash;
 use crate::codec;
-use crate::plan::{Agenda, JournalRow, Queued, Stored};
+use crate::plan::{Agenda, Queued, Stored};
 use crate::tally::Tally;
 
 /// Parameters of `ledger_apply`.
-const PARAMETERS: usize = 27;
+const PARAMETERS: usize = 28;
+/// So long after a first claim it is looked whether its permit is still out: seldom, by then, and what is claimed and not
+/// looked at yet has to be read by whoever asks for all permits that are out.
+const FIRST_LOOK: Duration = Duration::from_secs(5);
+/// So many entries of a journal make a page.
+const PAGE_ENTRIES: u32 = 16;
 
 /// The call of `ledger_apply`.
 pub(super) fn apply_sql(schema: &str) -> String {
@@ -31,12 +37,10 @@ pub(super) fn apply_sql(schema: &str) -> String {
 /// The types of the rows that are sent.
 pub(super) struct RowTypes {
     pub(super) intent: RowType,
-    pub(super) answer: RowType,
-    pub(super) request: RowType,
     pub(super) agenda: RowType,
     pub(super) lane: RowType,
     pub(super) lane_waiting: RowType,
-    pub(super) journal: RowType,
+    pub(super) entry: RowType,
     pub(super) tally: RowType,
 }
 
@@ -119,7 +123,8 @@ pub(super) async fn changes(
 /// What is sent.
 struct Batch {
     inserts: Rows,
-    given_ids: Vec<Option<i64>>,
+    /// Whether all of them have their numbers.
+    numbered: bool,
     updates: Rows,
     updated_ids: Vec<i64>,
     /// By position: which of the counts are its own.
@@ -130,18 +135,19 @@ struct Batch {
     removed_versions: Vec<i64>,
     archived: Vec<i64>,
     not_kept: Vec<Option<String>>,
-    unanswered: Vec<i64>,
+    answered: Vec<i64>,
     unrequested: Vec<i64>,
     buried: Vec<i64>,
-    answers: Rows,
-    requests: Rows,
     agenda_before: Rows,
     agenda_after: Rows,
     lane_changes: Vec<i64>,
     lanes: Rows,
     waiting_before: Rows,
     waiting_after: Rows,
-    journal: Rows,
+    reminder_kinds: Vec<&'static str>,
+    reminder_times: Vec<i64>,
+    reminded: Vec<i64>,
+    paged: Vec<i64>,
     counts: Rows,
 }
 
@@ -149,7 +155,7 @@ impl Batch {
     fn new(types: &RowTypes) -> Self {
         Self {
             inserts: Rows::of(&types.intent),
-            given_ids: Vec::new(),
+            numbered: true,
             updates: Rows::of(&types.intent),
             updated_ids: Vec::new(),
             kinds: Vec::new(),
@@ -158,18 +164,19 @@ impl Batch {
             removed_versions: Vec::new(),
             archived: Vec::new(),
             not_kept: Vec::new(),
-            unanswered: Vec::new(),
+            answered: Vec::new(),
             unrequested: Vec::new(),
             buried: Vec::new(),
-            answers: Rows::of(&types.answer),
-            requests: Rows::of(&types.request),
             agenda_before: Rows::of(&types.agenda),
             agenda_after: Rows::of(&types.agenda),
             lane_changes: Vec::new(),
             lanes: Rows::of(&types.lane),
             waiting_before: Rows::of(&types.lane_waiting),
             waiting_after: Rows::of(&types.lane_waiting),
-            journal: Rows::of(&types.journal),
+            reminder_kinds: Vec::new(),
+            reminder_times: Vec::new(),
+            reminded: Vec::new(),
+            paged: Vec::new(),
             counts: Rows::of(&types.tally),
         }
     }
@@ -180,7 +187,7 @@ impl Batch {
         match (before, after) {
             (None, _) => {
                 self.inserts.push(COLUMNS.iter().map(|column| column.value(line)));
-                self.given_ids.push(line.id.map(IntentId::number));
+                self.numbered &= line.id.is_some();
             }
             (Some(before), Some(_)) => {
                 self.updates.push(COLUMNS.iter().map(|column| column.value(line)));
@@ -195,30 +202,23 @@ impl Batch {
             self.archived.push(position);
             self.not_kept.push(before.record.answer.as_ref().and_then(codec::not_kept_text));
         }
-        if change.answer_changes() && after.is_some() {
-            if before.is_some_and(|before| before.record.answer.is_some()) {
-                self.unanswered.push(position);
-            }
-            if let Some(answer) = line.answer() {
-                self.answers.push([
-                    Field::Int(Some(position)),
-                    Field::Text(Some(&answer.head)),
-                    Field::Bytes(answer.bytes().map(|body| &body[..])),
-                ]);
-            }
+        if after.is_some_and(|after| after.record.answer.is_some()) && !change.answer_changes() {
+            self.answered.push(position);
         }
         if change.drops_request() {
             self.unrequested.push(position);
-        }
-        if let (Some(body), Some(after)) = (&change.request, after) {
-            let generation = Field::int(Some(after.record.generation));
-            self.requests.push([Field::Int(Some(position)), generation, Field::Bytes(Some(body))]);
         }
         let is_buried = |stored: &crate::plan::Stored| stored.record.tombstone;
         if after.is_some_and(is_buried) && !before.is_some_and(is_buried) {
             self.buried.push(position);
         }
         self.schedule(position, before, after);
+        self.remind(position, line);
+        if let (Some(before), Some(after)) = (before, after)
+            && before.journal_rows / PAGE_ENTRIES != after.journal_rows / PAGE_ENTRIES
+        {
+            self.paged.push(position);
+        }
         if let (Some(lane), Some(place)) = (&change.lane, after.and_then(|after| after.record.place.as_ref()))
         {
             self.lane_changes.push(position);
@@ -231,14 +231,11 @@ impl Batch {
             waits_before.iter().for_each(|place| self.waiting_before.push(waiting_fields(position, place)));
             waits_after.iter().for_each(|place| self.waiting_after.push(waiting_fields(position, place)));
         }
-        for row in &change.journal {
-            self.journal.push(journal_fields(position, row));
-        }
     }
 
     fn schedule(&mut self, position: i64, before: Option<&Stored>, after: Option<&Stored>) {
         fn line(position: i64, stored: &Stored) -> Option<(Agenda, [Field<'_>; 5])> {
-            let line = Agenda::of(stored)?;
+            let line = Agenda::of(stored).filter(|_| columns::wake_at(stored).is_none())?;
             let (status, wake_at) = (Field::Text(Some(line.status.as_str())), Field::at(Some(line.wake_at)));
             let (due_at, scope) = (Field::at(line.due_at), Field::Text(line.scope(stored)));
             Some((line, [status, wake_at, Field::Int(Some(position)), due_at, scope]))
@@ -248,6 +245,31 @@ impl Batch {
         if before.as_ref().map(|line| line.0) != after.as_ref().map(|line| line.0) {
             before.into_iter().for_each(|(_, fields)| self.agenda_before.push(fields));
             after.into_iter().for_each(|(_, fields)| self.agenda_after.push(fields));
+        }
+    }
+
+    fn remind(&mut self, position: i64, line: &Line) {
+        let (before, after) = (line.change.before.as_deref(), line.change.after.as_deref());
+        let (wake_before, wake_after) = (before.and_then(columns::wake_at), after.and_then(columns::wake_at));
+        let keep_until = |stored: Option<&Stored>| stored.map(|stored| stored.record.keep_until());
+        let mut remind = |kind, at: Timestamp| {
+            self.reminder_kinds.push(kind);
+            self.reminder_times.push(at.as_millis());
+            self.reminded.push(position);
+        };
+        let Some(keep_after) = keep_until(after) else { return };
+        let Some(keep_before) = keep_until(before) else {
+            let first_look = wake_after.map_or(line.at, |wake_at| wake_at.min(line.at + FIRST_LOOK));
+            return remind("new", first_look.min(keep_after));
+        };
+        // What is put off is found out when the reminder comes.
+        if let Some(wake_at) = wake_after
+            && wake_before.is_none_or(|before| wake_at < before)
+        {
+            remind("wake", wake_at);
+        }
+        if keep_after < keep_before {
+            remind("keep", keep_after);
         }
     }
 
@@ -271,13 +293,14 @@ impl Batch {
     fn has_what_is_seldom(&self) -> bool {
         let numbers = [
             &self.removals,
+            &self.paged,
             &self.archived,
-            &self.unanswered,
+            &self.answered,
             &self.unrequested,
             &self.buried,
             &self.lane_changes,
         ];
-        let rows = [&self.requests, &self.waiting_before, &self.waiting_after];
+        let rows = [&self.agenda_before, &self.agenda_after, &self.waiting_before, &self.waiting_after];
         numbers.iter().any(|numbers| !numbers.is_empty()) || rows.iter().any(|rows| !rows.is_empty())
     }
 
@@ -292,25 +315,26 @@ impl Batch {
             (&manner.slot, Type::INT8),
             (known_key, Type::BYTEA),
             self.inserts.parameter(),
-            (&self.given_ids, Type::INT8_ARRAY),
+            (&self.numbered, Type::BOOL),
             self.updates.parameter(),
             (&self.updated_ids, Type::INT8_ARRAY),
-            self.answers.parameter(),
-            self.agenda_before.parameter(),
-            self.agenda_after.parameter(),
-            self.journal.parameter(),
+            (&self.reminder_kinds, Type::TEXT_ARRAY),
+            (&self.reminder_times, Type::INT8_ARRAY),
+            (&self.reminded, Type::INT8_ARRAY),
             self.counts.parameter(),
             (&self.kinds, Type::INT8_ARRAY),
             (&self.times, Type::INT8_ARRAY),
             (seldom, Type::BOOL),
+            self.agenda_before.parameter(),
+            self.agenda_after.parameter(),
             (&self.removals, Type::INT8_ARRAY),
             (&self.removed_versions, Type::INT8_ARRAY),
+            (&self.paged, Type::INT8_ARRAY),
             (&self.archived, Type::INT8_ARRAY),
             (&self.not_kept, Type::TEXT_ARRAY),
-            (&self.unanswered, Type::INT8_ARRAY),
+            (&self.answered, Type::INT8_ARRAY),
             (&self.unrequested, Type::INT8_ARRAY),
             (&self.buried, Type::INT8_ARRAY),
-            self.requests.parameter(),
             (&self.lane_changes, Type::INT8_ARRAY),
             self.lanes.parameter(),
             self.waiting_before.parameter(),
@@ -322,22 +346,4 @@ impl Batch {
 fn waiting_fields<'a>(position: i64, place: &Queued<'a>) -> [Field<'a>; 4] {
     let (rank, until) = (Field::Int(Some(place.rank)), Field::at(Some(place.until)));
     [Field::Text(Some(place.lane)), rank, Field::Int(Some(position)), until]
-}
-
-fn journal_fields(position: i64, row: &JournalRow) -> [Field<'_>; 12] {
-    let entry = &row.entry;
-    [
-        Field::Int(Some(position)),
-        Field::int(Some(row.number)),
-        Field::at(Some(entry.at)),
-        Field::Text(Some(entry.actor.as_str())),
-        Field::Text(Some(entry.event.as_str())),
-        Field::Text(Some(entry.status.as_str())),
-        Field::Bool(Some(entry.doubt)),
-        Field::int(Some(entry.generation)),
-        Field::Int(Some(entry.fence.number() as i64)),
-        Field::Text(Some(&entry.reason)),
-        Field::bytes(row.digest.as_ref()),
-        Field::bytes(Some(&row.hash)),
-    ]
 }

@@ -2,10 +2,10 @@
 
 use twicesafe_core::journal::Event;
 use twicesafe_core::{
-    Action, Answer, Ask, Counts, Finding, IntentId, Outcome, PermitKind, Policy, Recovery, Refusal, Source,
-    Status, Verdict, WaitCause,
+    Action, Answer, Ask, Counts, Finding, IntentId, Outcome, PermitKind, Policy, Recovery, Refusal, Renew,
+    Reset, Source, Status, Verdict, WaitCause,
 };
-use twicesafe_store::{Applied, Order};
+use twicesafe_store::{Applied, Filter, Order};
 
 use crate::orders::{SCOPE, about, answered, claim, command, looked_up, permit, settle};
 use crate::world::World;
@@ -55,6 +55,44 @@ pub async fn s23_a_sweep_finds_what_lapsed(world: &World) {
         assert!(matches!(again.verdict, Verdict::Noted(noted) if !noted.changed));
     }
     assert_eq!(world.other.awake(10).await.unwrap(), []);
+}
+
+/// Renewed, of a second attempt, of another generation: whatever lapses is found when it does, and not before.
+pub async fn s23_a_sweep_finds_later_permits_too(world: &World) {
+    let policy = Policy { attempts_max: 9, ..world.policy(Recovery::Repeat) };
+    let awake = async || world.other.awake(10).await.unwrap();
+    let pending = async || {
+        let filter = Filter { status: Some(Status::Pending), ..Filter::default() };
+        world.other.list(&filter, None, 10).await.unwrap().intents.len()
+    };
+    let first = world.tell(claim("k", &policy)).await;
+    let id = id(&first);
+    assert_eq!((awake().await.as_slice(), pending().await), (&[][..], 1));
+    world.pass(policy.lease / 2).await;
+    let renew = Renew { fence: permit(&first).fence, holder: None };
+    world.tell(about(&first, "caller", Action::Renew(renew))).await;
+    world.pass(policy.lease * 3 / 4).await;
+    assert_eq!((awake().await.as_slice(), pending().await), (&[][..], 1), "it was renewed");
+    world.pass(policy.lease / 2).await;
+    assert_eq!(awake().await, [id]);
+    assert_eq!(status(&expire(world, id).await), Status::Retryable);
+    assert_eq!((awake().await.as_slice(), pending().await), (&[][..], 0));
+
+    let second = world.tell(claim("k", &policy)).await;
+    assert_eq!(permit(&second).attempt, 2);
+    assert_eq!((awake().await.as_slice(), pending().await), (&[][..], 1));
+    world.pass(policy.lease).await;
+    assert_eq!(awake().await, [id]);
+    let third = world.tell(claim("k", &policy)).await;
+    let done = world.tell(settle(&third, answered("at last"))).await;
+    assert_eq!((awake().await.as_slice(), pending().await), (&[][..], 0));
+
+    let reset = Reset { generation: 1, reason: "again".into() };
+    world.tell(about(&done, "ann", Action::Reset(reset))).await;
+    world.tell(claim("k", &policy)).await;
+    assert_eq!((awake().await.as_slice(), pending().await), (&[][..], 1));
+    world.pass(policy.lease).await;
+    assert_eq!(awake().await, [id]);
 }
 
 pub async fn s24_repeat_is_tried_again(world: &World) {

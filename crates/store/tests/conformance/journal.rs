@@ -70,3 +70,22 @@ pub async fn s40_words_of_any_kind_are_chained(world: &World) {
     let claimed = world.tell(claim("plain", &Policy::default())).await;
     world.tell(settle(&claimed, answered("plain"))).await;
 }
+
+/// However long it gets, nothing of it is lost.
+pub async fn s40_a_long_journal_is_whole(world: &World) {
+    let policy = Policy::default();
+    for generation in 1..=25 {
+        let claimed = world.tell(claim("long", &policy)).await;
+        let done = world.tell(settle(&claimed, answered("done"))).await;
+        let mark = MarkUndone { generation, reason: "refund".into() };
+        let undone = world.tell(about(&done, "flow", Action::MarkUndone(mark))).await;
+        let reset = Reset { generation, reason: "again".into() };
+        world.tell(about(&undone, "ann", Action::Reset(reset))).await;
+    }
+    let dossier = world.other.dossier(&name("long")).await.unwrap().unwrap();
+    let numbers: Vec<u32> = dossier.journal.iter().map(|row| row.number).collect();
+    assert_eq!(numbers, (1..=100).collect::<Vec<_>>());
+    assert_eq!(dossier.stored.journal_end(), (100, dossier.journal[99].hash));
+    assert_eq!(dossier.earlier.len(), 25);
+    assert_eq!(world.other.verify_journal(&dossier.stored).await.unwrap(), None);
+}

@@ -141,6 +141,7 @@ every_store! {
     doubt {
         s23_a_lapsed_lease_is_decided_by_whoever_meets_it_first
         s23_a_sweep_finds_what_lapsed
+        s23_a_sweep_finds_later_permits_too
         s24_repeat_is_tried_again
         s24_a_native_key_is_sent_again_only_in_time
         s24_a_lookup_is_due_and_counts_when_nothing_can_arrive
@@ -165,6 +166,7 @@ every_store! {
     journal {
         s40_every_transition_has_its_row
         s40_words_of_any_kind_are_chained
+        s40_a_long_journal_is_whole
     }
     lists {
         every_filter_finds_its_own

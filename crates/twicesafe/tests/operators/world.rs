@@ -77,6 +77,11 @@ impl World {
     pub(crate) fn tamper(&self, statement: &str) {
         match self.address.strip_prefix("sqlite:") {
             Some(path) => rusqlite::Connection::open(path).unwrap().execute_batch(statement).unwrap(),
+            None if statement.contains(" journal ") => {
+                let unfold = include_str!("../../../store/tests/journal/unfold.sql");
+                let fold = include_str!("../../../store/tests/journal/fold.sql");
+                sql(&self.runtime, &self.address, &format!("{unfold}{statement}{fold}"));
+            }
             None => sql(&self.runtime, &self.address, statement),
         }
     }

@@ -96,7 +96,7 @@ fn s28_what_is_no_longer_kept_is_not_done_again(world: &World) {
     said(world.guarded("order:1", &["--retention", "1ms"], SEND)).check(0, &[]);
     // A sweep looks at it a little later than need be: not before its attempt could have taken all the time there is.
     let long_ago = "UPDATE intent SET keep_until = 0";
-    world.tamper(long_ago, long_ago);
+    world.tamper(long_ago, &format!("{long_ago}; UPDATE reminder SET at = 0"));
     said(world.twicesafe(&["purge"])).check(0, &[]);
     let again = said(world.guarded("order:1", &[], SEND));
     again.check(119, &["TS0013", "twicesafe reset"]).gave("");
