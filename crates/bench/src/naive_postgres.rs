@@ -132,6 +132,9 @@ impl Subject for Naive {
     }
 }
 
+/// Writes so many megabytes to the server's log, and has it make room: from then on it uses its files again, as one does that
+/// has been at work for a while. A new one makes files as it goes, and everybody waits for each.
+const LOG_MEGABYTES: usize = 1500;
 /// How long connections take to go.
 const LEAVING: Duration = Duration::from_millis(500);
 /// Connections of the naive peer, as many as an ordinary pool has.
@@ -146,6 +149,15 @@ pub(crate) async fn measure(
     report.heading(
         "PostgreSQL against naive claims (INSERT ON CONFLICT + UPDATE, 64 connections), 20 % repeated keys",
     );
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
+    tokio::spawn(connection);
+    client
+        .simple_query(&format!(
+            "SELECT count(pg_logical_emit_message(false, 'bench', repeat('x', 1000000))) FROM generate_series(1, {LOG_MEGABYTES})"
+        ))
+        .await?;
+    client.simple_query("CHECKPOINT").await?;
+    drop(client);
     let store = Guarded::open(&Address::parse(url)?, Options::default(), Policy::default()).await?;
     for (callers, wanted) in [(1, None), (64, Some(1.5)), (256, Some(3.0))] {
         let name = format!("{callers} callers");

@@ -267,7 +267,7 @@ impl Record {
     }
 
     /// When it should be looked at for purging; a little later than the rule asks for, and set once, so that settling
-    /// does not touch the index that finds it.
+    /// does not touch what finds it.
     pub fn keep_until(&self) -> Timestamp {
         match (self.tombstone, self.settled_at) {
             (true, Some(settled_at)) => settled_at + self.policy.retention + self.policy.tombstone,

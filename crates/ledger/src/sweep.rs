@@ -42,7 +42,7 @@ impl Ledger {
         let mut swept = Swept::default();
         for _ in 0..STEPS_MAX {
             let awake = self.store().awake(STEP_MAX).await?;
-            let applied = self.apply_all(&awake, &Action::Expire).await?;
+            let applied = self.apply_all(&awake, &Action::Expire).await;
             let changed = applied.iter().filter(|(_, changed)| *changed).count();
             swept.expired += changed;
             if changed == 0 {
@@ -54,7 +54,10 @@ impl Ledger {
             if old.is_empty() {
                 break;
             }
-            let applied = self.apply_all(&old, &Action::Purge(Purge { work_is_open: false })).await?;
+            let applied = self.apply_all(&old, &Action::Purge(Purge { work_is_open: false })).await;
+            if applied.is_empty() {
+                break;
+            }
             swept.purged += applied.iter().filter(|(_, changed)| *changed).count();
             let now = self.store().now().await?;
             let later = applied.iter().filter(|(_, changed)| !changed).filter_map(|(stored, _)| {
@@ -98,11 +101,8 @@ impl Ledger {
         Ok(handed)
     }
 
-    async fn apply_all(
-        &self,
-        ids: &[IntentId],
-        action: &Action,
-    ) -> Result<Vec<(Option<Arc<Stored>>, bool)>, Error> {
+    /// What came of it, of those it could be applied to.
+    async fn apply_all(&self, ids: &[IntentId], action: &Action) -> Vec<(Option<Arc<Stored>>, bool)> {
         let order = |id: &IntentId| {
             let command = Command { id: new_command_id(), actor: Actor::sweep(), action: action.clone() };
             Order::numbered(*id, command)
@@ -110,11 +110,18 @@ impl Ledger {
         let results = self.store().apply(ids.iter().map(order).collect()).await;
         let mut applied = Vec::with_capacity(results.len());
         for result in results {
-            let one = result?;
+            let one = match result {
+                Ok(one) => one,
+                // Somebody's own transaction may keep it, for long. The others need not wait for that.
+                Err(error) => {
+                    tracing::warn!(code = %error.code(), "an intent could not be swept: {error}");
+                    continue;
+                }
+            };
             self.raise(&one);
             let changed = matches!(one.verdict, Verdict::Noted(noted) if noted.changed);
             applied.push((one.stored, changed));
         }
-        Ok(applied)
+        applied
     }
 }

@@ -132,6 +132,8 @@ CREATE TABLE reminder (
     intents         bigint[] NOT NULL
 );
 CREATE INDEX reminder_by_time ON reminder (kind, at);
+-- It has no key, and rows of it are deleted: where tables are replicated that has to be said.
+ALTER TABLE reminder REPLICA IDENTITY FULL;
 
 -- Everything that is not simply done, and for which no permit is out: what waits for time, for a caller or for a person.
 CREATE TABLE agenda (
@@ -250,15 +252,17 @@ BEGIN
         END IF;
     END IF;
 
-    -- A full page of entries goes, and what an earlier generation came to stays with it. The lock keeps the version until it is checked again below.
+    -- A full page of entries goes, and what an earlier generation came to stays with it. The lock, which
+    -- is taken before it is looked, keeps the version until it is checked again below.
     IF seldom THEN
+        FOREACH place IN ARRAY paged || archived LOOP
+            PERFORM FROM intent i WHERE i.id = updates[place - cardinality(inserts)].id FOR UPDATE;
+        END LOOP;
         FOREACH place IN ARRAY paged LOOP
             INSERT INTO journal_page (intent, first, entries)
             SELECT i.id, (i.entries[1]).number, i.entries FROM intent i
             WHERE i.id = updates[place - cardinality(inserts)].id AND i.version = updates[place - cardinality(inserts)].version - 1
-            AND cardinality(i.entries) > 0
-            FOR UPDATE
-            ON CONFLICT (intent, first) DO NOTHING;
+            AND cardinality(i.entries) > 0;
         END LOOP;
         FOREACH place IN ARRAY archived LOOP
             INSERT INTO earlier_answer (intent, generation, status, external_id, head, body, not_kept)
@@ -268,7 +272,6 @@ BEGIN
             FROM intent i
             WHERE i.id = updates[place - cardinality(inserts)].id AND i.version = updates[place - cardinality(inserts)].version - 1
             AND i.answer_head IS NOT NULL
-            FOR UPDATE
             ON CONFLICT (intent, generation) DO NOTHING;
         END LOOP;
     END IF;
@@ -398,11 +401,11 @@ BEGIN
     END IF;
 END $$;
 
--- Looks at intents of reminders whose time has come. Which of them are to be woken ('new', 'wake'), or kept too long ('keep'),
--- is given back and stays; of the others it is known when to look again. Reminders to keep something are for the hour, so that
--- there are few of them, and become exact in its course. `most` intents, give or take a reminder, are looked at; none is left
--- to be looked at once no reminder was.
-CREATE FUNCTION ledger_remind(kinds text[], now bigint, most bigint, OUT looked_at bigint, OUT due bigint[]) LANGUAGE plpgsql
+-- Looks at intents of reminders of a kind whose time has come. Which of them are to be woken ('wake'), or were kept long enough
+-- ('keep'), is given back and stays; of the others it is known when to look again. Reminders to keep something are for the
+-- hour, so that there are few of them, and become exact in its course. `most` intents, give or take a reminder, are looked at;
+-- none is left to be looked at once no reminder was. One kind at a time, so that the index gives the order.
+CREATE FUNCTION ledger_remind(wanted text, now bigint, most bigint, OUT looked_at bigint, OUT due bigint[]) LANGUAGE plpgsql
 SET search_path FROM CURRENT
 SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $$
@@ -413,26 +416,29 @@ BEGIN
             SELECT r.ctid FROM (
                 SELECT r.ctid, sum(cardinality(r.intents)) OVER (ORDER BY r.at, r.ctid) - cardinality(r.intents) AS before
                 FROM (
-                    SELECT r.ctid, r.at, r.intents FROM reminder r WHERE r.kind = ANY (kinds) AND r.at <= now
+                    SELECT r.ctid, r.at, r.intents FROM reminder r WHERE r.kind = wanted AND r.at <= now
                     ORDER BY r.at LIMIT 200 FOR UPDATE SKIP LOCKED) r) r
             WHERE r.before < most))
         RETURNING kind, intents
     ), seen AS (
-        SELECT i.id, k.kind, k.at FROM told t
+        SELECT DISTINCT i.id, k.kind, k.at FROM told t
         CROSS JOIN LATERAL unnest(t.intents) n (id)
         CROSS JOIN LATERAL (SELECT i.id, i.wake_at, i.keep_until FROM intent i WHERE i.id = n.id OFFSET 0) i
         CROSS JOIN LATERAL (VALUES ('wake', i.wake_at), ('keep', i.keep_until)) k (kind, at)
         WHERE k.at IS NOT NULL AND t.kind IN (k.kind, 'new')
     ), told_again AS (
         INSERT INTO reminder (kind, at, intents)
-        SELECT s.kind, CASE WHEN s.kind = 'keep' AND s.at - s.at % 3600000 > now THEN s.at - s.at % 3600000 ELSE s.at END AS at,
-            array_agg(s.id)
-        FROM seen s GROUP BY 1, 2, s.id / 1000
+        SELECT s.kind, s.at, array_agg(s.id) FROM (
+            SELECT s.id, s.kind, s.at, (row_number() OVER (PARTITION BY s.kind, s.at ORDER BY s.id) - 1) / 200 AS part FROM (
+                SELECT
+                    s.id, s.kind,
+                    CASE WHEN s.kind = 'keep' AND s.at - s.at % 3600000 > now THEN s.at - s.at % 3600000 ELSE s.at END AS at
+                FROM seen s) s) s
+        GROUP BY s.kind, s.at, s.part
     )
     SELECT
         (SELECT count(*) FROM told),
-        (SELECT coalesce(array_agg(s.id ORDER BY s.at, s.id), '{}')
-         FROM (SELECT DISTINCT s.id, s.at FROM seen s WHERE s.kind = ANY (kinds) AND s.at <= now) s)
+        (SELECT coalesce(array_agg(s.id ORDER BY s.at, s.id), '{}') FROM seen s WHERE s.kind = wanted AND s.at <= now)
     INTO looked_at, due;
 END $$;
 

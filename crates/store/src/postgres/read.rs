@@ -22,11 +22,12 @@ use crate::query::{Cursor, EarlierAnswer, OnAgenda, Path};
 
 /// Connections for reading.
 const READERS: usize = 2;
-/// About so many intents are looked at with one statement.
-const LOOKS_MAX: i64 = 1000;
-/// Reminders of permits that are out, and of what can be purged.
-const OF_PERMITS: [&str; 2] = ["new", "wake"];
-const OF_KEEPING: [&str; 1] = ["keep"];
+/// About so many intents are looked at with one statement: of new ones, of which most need nothing, and of others, which are
+/// written anew as long as something is to be done about them.
+const NEW_LOOKS_MAX: i64 = 5000;
+const LOOKS_MAX: i64 = 200;
+/// Most statements about reminders in a row; what is left is for the next sweep.
+const REMINDINGS_MAX: usize = 100;
 
 /// Parameters of a statement with their types, so that it needs no preparation.
 type Parameters<'a> = &'a [(&'a (dyn ToSql + Sync), Type)];
@@ -123,15 +124,18 @@ impl Readers {
                 self.page_rows(sql, &[id, limit, (work, Type::TEXT)]).await?
             }
             Path::Status(status @ Status::Pending) => {
-                let sql = "SELECT ?, w.at FROM (
+                let sql = "SELECT ?, w.at FROM (SELECT w.id, w.at FROM (
                                SELECT g.intent AS id, g.wake_at AS at FROM @agenda g WHERE g.status = $3
                                UNION ALL
                                SELECT p.id, p.wake_at FROM (
                                    SELECT DISTINCT n.id FROM @reminder r CROSS JOIN LATERAL unnest(r.intents) n (id)
-                                   WHERE r.kind <> 'keep') n
-                               JOIN @intent p ON p.id = n.id WHERE p.wake_at IS NOT NULL) w
-                           JOIN @belief i ON i.id = w.id
-                           WHERE (w.at, w.id) < ($4, $1) ORDER BY w.at DESC, w.id DESC LIMIT $2";
+                                   WHERE r.kind IN ('new', 'wake')) n
+                               CROSS JOIN LATERAL (
+                                   SELECT p.id, p.wake_at FROM @intent p WHERE p.id = n.id OFFSET 0) p
+                               WHERE p.wake_at IS NOT NULL) w
+                               WHERE (w.at, w.id) < ($4, $1) ORDER BY w.at DESC, w.id DESC LIMIT $2) w
+                           CROSS JOIN LATERAL (SELECT i.* FROM @belief i WHERE i.id = w.id OFFSET 0) i
+                           ORDER BY w.at DESC, w.id DESC";
                 let values = [id, limit, (&status.as_str() as _, Type::TEXT), (&wake_at as _, Type::INT8)];
                 self.page_rows(sql, &values).await?
             }
@@ -186,12 +190,13 @@ impl Readers {
             rows.iter().map(|row| get(row, 0).map(IntentId::new)).collect::<Result<_, _>>()?;
         if status == Status::Pending {
             let left = limit - awake.len();
-            awake.extend(self.remind(&OF_PERMITS, now, left).await?);
+            awake.extend(self.remind(&["new", "wake"], now, left).await?);
         }
         Ok(awake)
     }
 
-    /// Looks at intents of reminders whose time has come; those for whom it is true.
+    /// Looks at intents of reminders whose time has come; those of the last kind for whom it is true. Reminders of the kinds
+    /// before it become such of the last one.
     async fn remind(
         &self,
         kinds: &[&str],
@@ -200,16 +205,20 @@ impl Readers {
     ) -> Result<Vec<IntentId>, StoreError> {
         let sql = "SELECT looked_at, due FROM @ledger_remind($1, $2, $3)";
         let now = now.as_millis();
-        let values: Parameters<'_> =
-            &[(&kinds, Type::TEXT_ARRAY), (&now, Type::INT8), (&LOOKS_MAX, Type::INT8)];
-        loop {
-            let rows = self.rows(sql, values).await?;
-            let row = needed(rows.first(), "reminders without an answer")?;
-            let due: Vec<i64> = get(row, 1)?;
-            if !due.is_empty() || get::<i64>(row, 0)? == 0 {
-                return Ok(due.into_iter().take(limit).map(IntentId::new).collect());
+        let mut due: Vec<i64> = Vec::new();
+        for kind in kinds {
+            let most = if *kind == "new" { NEW_LOOKS_MAX } else { LOOKS_MAX };
+            let values: Parameters<'_> = &[(kind, Type::TEXT), (&now, Type::INT8), (&most, Type::INT8)];
+            for _ in 0..REMINDINGS_MAX {
+                let rows = self.rows(sql, values).await?;
+                let row = needed(rows.first(), "reminders without an answer")?;
+                due = get(row, 1)?;
+                if !due.is_empty() || get::<i64>(row, 0)? == 0 {
+                    break;
+                }
             }
         }
+        Ok(due.into_iter().take(limit).map(IntentId::new).collect())
     }
 
     /// Intents of a scope whose next attempt or lookup is due.
@@ -276,9 +285,7 @@ impl Readers {
         now: Timestamp,
         limit: usize,
     ) -> Result<Vec<IntentId>, StoreError> {
-        // What was claimed since somebody last looked becomes known here.
-        self.remind(&OF_PERMITS, now, 0).await?;
-        self.remind(&OF_KEEPING, now, limit).await
+        self.remind(&["new", "keep"], now, limit).await
     }
 
     pub(super) async fn journal(&self, id: IntentId) -> Result<Vec<JournalRow>, StoreError> {

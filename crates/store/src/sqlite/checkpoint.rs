@@ -18,7 +18,7 @@ use crate::error::StoreError;
 /// Batches between two looks at the size of the log.
 const BATCHES_BETWEEN: u32 = 16;
 /// Pages in the log that start a checkpoint.
-const LOG_PAGES_START: i64 = 2048;
+const LOG_PAGES_START: i64 = 4096;
 /// Pages left in the log when the last one closes the file.
 const LOG_PAGES_LEFT_BEHIND_MAX: i64 = 256;
 /// Pages that the writer copies itself.

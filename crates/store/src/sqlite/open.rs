@@ -14,7 +14,7 @@ use crate::error::StoreError;
 
 /// "TwSf" in the header of the file.
 const APPLICATION_ID: i64 = 0x5477_5366;
-const PAGE_BYTES: i64 = 8192;
+const PAGE_BYTES: i64 = 4096;
 const MIGRATIONS: &[&str] = &[include_str!("../../migrations/sqlite/0001_ledger.sql")];
 const STATEMENTS_MAX: usize = 64;
 const MAPPED_BYTES_MAX: i64 = 1 << 30;
