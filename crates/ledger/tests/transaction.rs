@@ -106,3 +106,20 @@ async fn only_a_postgres_ledger_can_take_part() {
         .unwrap_err();
     assert!(matches!(error, TransactionError::Ledger(Error::Store(_))), "{error}");
 }
+
+/// A row that somebody's own transaction keeps is left for later; everything else is swept.
+#[tokio::test]
+async fn s23_a_sweep_goes_on_beside_what_a_transaction_keeps() {
+    let (ledger, _, client) = setup().await;
+    let lease = Duration::from_millis(200);
+    for key in ["kept", "free"] {
+        ledger.claim(&Intent::new("shop/reserve", key).unwrap().lease(lease)).await.unwrap();
+    }
+    tokio::time::sleep(lease * 2).await;
+    client.batch_execute("BEGIN; SELECT FROM intent WHERE key = 'kept' FOR UPDATE").await.unwrap();
+    let swept = ledger.sweep().await.unwrap();
+    assert_eq!(swept.expired, 1, "the other one");
+    client.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(ledger.sweep().await.unwrap().expired, 1);
+    assert_eq!(ledger.sweep().await.unwrap().expired, 0);
+}

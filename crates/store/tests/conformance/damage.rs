@@ -1,9 +1,9 @@
 //! Ledgers changed by hand: noticed, and contained.
 
-use twicesafe_core::{Action, Answer, Code, Forget, Outcome, Policy, Reset, Status};
-use twicesafe_store::{JournalFault, Store};
+use twicesafe_core::{Action, Answer, Code, Forget, Outcome, Policy, Purge, Reset, Status};
+use twicesafe_store::{JournalFault, Order, Store};
 
-use crate::orders::{about, answered, claim, name, permit, settle};
+use crate::orders::{about, answered, claim, command, name, permit, settle};
 use crate::world::World;
 
 pub async fn a_row_that_cannot_be_read_does_not_take_its_batch_with_it(world: &World) {
@@ -162,4 +162,30 @@ pub async fn s1_uniqueness_is_a_constraint(world: &World) {
     let merge = "UPDATE intent SET hash = (SELECT hash FROM intent WHERE key = 'a') WHERE key = 'b'";
     let error = world.try_sql(merge).await.unwrap_err().to_lowercase();
     assert!(error.contains("unique"), "{error}");
+}
+
+/// Whoever replicates the database needs to know which row was deleted: a table that cannot tell would stop every sweep.
+pub async fn s28_what_is_replicated_is_swept_too(world: &World) {
+    world.sql_of("SELECT 1", "CREATE PUBLICATION everything FOR ALL TABLES").await;
+    let policy = Policy {
+        lease: world.tick,
+        act_max: world.tick,
+        retention: world.tick,
+        tombstone: world.tick,
+        ..Policy::default()
+    };
+    let done = world.tell(claim("done", &policy).in_lane("l", Some(1)).with_request(b"POST")).await;
+    world.tell(settle(&done, answered("done"))).await;
+    let lapsed = world.tell(claim("lapsed", &policy)).await.stored.unwrap().id;
+    world.pass(world.tick * 3).await;
+    assert_eq!(world.other.awake(10).await.unwrap(), [lapsed]);
+    for _ in 0..2 {
+        let old = world.other.kept_too_long(10).await.unwrap();
+        let id = done.stored.as_ref().unwrap().id;
+        assert!(old.contains(&id), "{old:?}");
+        let purge = command("sweep", Action::Purge(Purge { work_is_open: false }));
+        world.tell(Order::numbered(id, purge)).await;
+        world.pass(world.tick * 2).await;
+    }
+    assert!(world.other.find(&name("done")).await.unwrap().is_none());
 }

@@ -217,5 +217,6 @@ stores_with_tables! {
         s40_a_cut_end_is_found
         s40_forgotten_text_is_nowhere
         s1_uniqueness_is_a_constraint
+        s28_what_is_replicated_is_swept_too
     }
 }
