@@ -357,6 +357,15 @@ impl Store {
         }
     }
 
+    /// Whether there are counts that needed no write of their own, and were not written with another.
+    pub fn has_unwritten_counts(&self) -> bool {
+        match &self.0.backend {
+            Backend::Memory(_) => false,
+            Backend::Sqlite(sqlite) => sqlite.has_unwritten_counts(),
+            Backend::Postgres(postgres) => postgres.has_unwritten_counts(),
+        }
+    }
+
     /// Writes counts that needed no write of their own.
     pub async fn flush(&self) -> Result<(), StoreError> {
         match &self.0.backend {

@@ -283,6 +283,10 @@ impl Postgres {
         self.readers.tallies(from, to).await
     }
 
+    pub(crate) fn has_unwritten_counts(&self) -> bool {
+        !self.shared.tally.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
     /// Writes counts that needed no write of their own, and folds those of guards, which are over.
     pub(crate) async fn flush(&self) -> Result<(), StoreError> {
         let tally = &self.shared.take_tally();

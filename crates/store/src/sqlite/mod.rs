@@ -111,8 +111,10 @@ type Aside = Box<dyn FnOnce(&rusqlite::Connection) -> Result<(), StoreError> + S
 /// Something for the writer to do.
 enum Errand {
     Apply(Order, oneshot::Sender<Result<Applied, StoreError>>),
-    /// Write the counts, drop what is purged, or set the recovery mark: things that are no command about one intent.
+    /// Drop what is purged, or set the recovery mark: things that are no command about one intent.
     Run(Aside, oneshot::Sender<Result<(), StoreError>>),
+    /// Writes what was counted, without a sync.
+    Count(oneshot::Sender<Result<(), StoreError>>),
 }
 
 pub(crate) struct Sqlite {
@@ -254,14 +256,14 @@ impl Sqlite {
         self.shared.tally.lock().unwrap_or_else(std::sync::PoisonError::into_inner).of_door(at, name, n);
     }
 
+    pub(crate) fn has_unwritten_counts(&self) -> bool {
+        !self.shared.tally.lock().unwrap_or_else(std::sync::PoisonError::into_inner).is_empty()
+    }
+
     pub(crate) async fn flush(&self) -> Result<(), StoreError> {
-        let shared = self.shared.clone();
-        self.run(move |connection| {
-            let tally =
-                std::mem::take(&mut *shared.tally.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
-            write::tally(connection, &tally)
-        })
-        .await
+        let (reply, answer) = oneshot::channel();
+        self.send(Errand::Count(reply))?;
+        answer.await.unwrap_or_else(|_| Err(gone()))
     }
 
     pub(crate) async fn recover_since(&self, since: Option<Timestamp>) -> Result<(), StoreError> {

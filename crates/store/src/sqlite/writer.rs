@@ -83,7 +83,8 @@ impl<'c> Writer<'c> {
                     batch.push(order, reply);
                     self.apply(&mut batch);
                 }
-                Errand::Run(what, reply) => drop(reply.send(self.run_aside(what))),
+                Errand::Run(what, reply) => drop(reply.send(self.run_aside(what, false))),
+                Errand::Count(reply) => drop(reply.send(self.write_counts())),
             }
             self.checkpointer.after_batch(self.connection);
         }
@@ -231,8 +232,16 @@ impl<'c> Writer<'c> {
         Ok(results)
     }
 
-    fn run_aside(&mut self, what: Aside) -> Result<(), StoreError> {
-        self.relax(false)?;
+    fn write_counts(&mut self) -> Result<(), StoreError> {
+        let tally = std::mem::take(&mut *self.shared.tally.lock().unwrap_or_else(PoisonError::into_inner));
+        if tally.is_empty() {
+            return Ok(());
+        }
+        self.run_aside(Box::new(move |connection| write::tally(connection, &tally)), true)
+    }
+
+    fn run_aside(&mut self, what: Aside, relaxed: bool) -> Result<(), StoreError> {
+        self.relax(relaxed)?;
         let connection = self.connection;
         let others_wrote = || read::data_version(connection);
         let before = others_wrote()?;
@@ -502,7 +511,8 @@ mod tests {
                 batch.push(order, reply);
                 writer.apply(batch);
             }
-            Errand::Run(what, reply) => drop(reply.send(writer.run_aside(what))),
+            Errand::Run(what, reply) => drop(reply.send(writer.run_aside(what, false))),
+            Errand::Count(reply) => drop(reply.send(writer.write_counts())),
         }
     }
 

@@ -148,8 +148,18 @@ enum Same {
 pub(crate) async fn run(run: Run, common: &Common) -> Result<u8, Failure> {
     run.check()?;
     let ledger = place::open(common).await?;
+    let status = run_in(run, &ledger, common).await;
+    // What was prevented is counted without waiting for the disk, but nobody comes after this process. It was prevented all the
+    // same if it cannot be counted.
+    if ledger.store().has_unwritten_counts() {
+        let _ = ledger.store().flush().await;
+    }
+    status
+}
+
+async fn run_in(run: Run, ledger: &Ledger, common: &Common) -> Result<u8, Failure> {
     if run.each.is_some() {
-        return each::run(run, &ledger, common.json).await;
+        return each::run(run, ledger, common.json).await;
     }
     let stdin = match run.fingerprint {
         Same::Stdin => Some(read_stdin()?),
@@ -159,14 +169,14 @@ pub(crate) async fn run(run: Run, common: &Common) -> Result<u8, Failure> {
     let effect = Effect { run: std::sync::Arc::new(run), key, stdin, shown: true };
     effect.point_out_key();
     let current = Current::default();
-    let mut running = pin!(effect.run(&ledger, &current));
+    let mut running = pin!(effect.run(ledger, &current));
     let ended = tokio::select! {
         ended = &mut running => Some(ended),
         () = interrupted(&current) => tokio::time::timeout(LAST_RECORD, running).await.ok(),
     };
     match (ended, current.stopped_by()) {
         (None | Some((Err(Error::Pending { .. }), _)), Some(signal)) => Ok(stopped(signal)),
-        (Some((result, last)), _) => tell(&ledger, &effect, result, last).await,
+        (Some((result, last)), _) => tell(ledger, &effect, result, last).await,
         (None, None) => unreachable!("only a signal ends a run before its end"),
     }
 }

@@ -27,6 +27,13 @@ fn s27_what_was_done_is_given_again(world: &World) {
     again.check(0, &["twicesafe: order:1 was done before"]).gave("thank you\n");
     assert!(again.stderr.starts_with("be patient\n"), "{}", again.stderr);
     assert_eq!(world.effects(), 1);
+    // What was prevented is a figure people look for.
+    let stats = String::from_utf8(world.twicesafe(&["stats"]).output().unwrap().stdout).unwrap();
+    let figure = |name: &str| {
+        let line = stats.lines().find_map(|line| line.strip_prefix(name)).expect("it is a figure");
+        line.split_whitespace().next().map(str::to_owned).expect("it has a value")
+    };
+    assert_eq!([figure("duplicates prevented"), figure("replays"), figure("effects")], ["1", "1", "1"]);
 }
 
 fn s27_an_unknown_end_is_reviewed_and_says_what_to_do(world: &World) {
