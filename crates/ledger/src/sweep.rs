@@ -108,16 +108,13 @@ impl Ledger {
             Order::numbered(*id, command)
         };
         let results = self.store().apply(ids.iter().map(order).collect()).await;
-        let mut applied = Vec::with_capacity(results.len());
-        for result in results {
-            let one = match result {
-                Ok(one) => one,
-                // Somebody's own transaction may keep it, for long. The others need not wait for that.
-                Err(error) => {
-                    tracing::warn!(code = %error.code(), "an intent could not be swept: {error}");
-                    continue;
-                }
-            };
+        // Somebody's own transaction may keep one, for long. The others need not wait for that.
+        let (done, failed): (Vec<_>, Vec<_>) = results.into_iter().partition(Result::is_ok);
+        if let Some(Err(error)) = failed.first() {
+            tracing::warn!(code = %error.code(), "{} could not be swept, the first because: {error}", failed.len());
+        }
+        let mut applied = Vec::with_capacity(done.len());
+        for one in done.into_iter().flatten() {
             self.raise(&one);
             let changed = matches!(one.verdict, Verdict::Noted(noted) if noted.changed);
             applied.push((one.stored, changed));

@@ -224,7 +224,8 @@ BEGIN
                 lane_version, requested_by, created_at, settled_at, tombstone, settle_receipt, detail, salt, journal_rows,
                 journal_head, keep_until, answer_head, answer_body, request, wake_at, entries)
             SELECT
-                coalesce(n.id, numbers + n.ordinality - 1), n.hash, n.version, n.scope, n.key, n.status, n.doubt, n.generation, n.fence, n.tries,
+                coalesce(n.id, numbers + n.ordinality - 1), n.hash, n.version, n.scope, n.key, n.status, n.doubt, n.generation,
+                n.fence, n.tries,
                 n.recipe, n.fingerprint, n.policy, n.permit, n.claim_id, n.holder, n.granted_at, n.lease_until, n.send_by,
                 n.due_at, n.external_id, n.source, n.work, n.step, n.lane, n.lane_version, n.requested_by, n.created_at,
                 n.settled_at, n.tombstone, n.settle_receipt, n.detail, n.salt, n.journal_rows, n.journal_head, n.keep_until,

@@ -237,7 +237,12 @@ impl<'c> Writer<'c> {
         if tally.is_empty() {
             return Ok(());
         }
-        self.run_aside(Box::new(move |connection| write::tally(connection, &tally)), true)
+        let counts = tally.clone();
+        let written = self.run_aside(Box::new(move |connection| write::tally(connection, &counts)), true);
+        if written.is_err() {
+            self.shared.tally.lock().unwrap_or_else(PoisonError::into_inner).merge(tally);
+        }
+        written
     }
 
     fn run_aside(&mut self, what: Aside, relaxed: bool) -> Result<(), StoreError> {
