@@ -36,6 +36,9 @@ pub enum StoreError {
     /// Set up to lose what it acknowledged (S42).
     #[error("the database has {0}, and would lose what it acknowledged")]
     UnsafeDurability(String),
+    /// The line to the database is not as safe as its address asks for.
+    #[error("the connection to the database is not as safe as was asked for: {0}")]
+    NotTrusted(String),
     /// Something is in it that cannot be.
     #[error("the ledger is damaged: {0}")]
     Damaged(String),
@@ -61,6 +64,7 @@ impl StoreError {
             Self::DiskFull => Code::DiskFull,
             Self::NetworkFileSystem { .. } => Code::NetworkFileSystem,
             Self::UnsafeDurability(_) => Code::UnsafeDurability,
+            Self::NotTrusted(_) => Code::LedgerNotTrusted,
             Self::Damaged(_) => Code::LedgerDamaged,
             Self::Address(_) => Code::LedgerAddress,
             Self::NotEmpty => Code::LedgerNotEmpty,
@@ -82,6 +86,9 @@ impl StoreError {
                 "Put the ledger on a local disk, or use PostgreSQL to share it."
             }
             Self::UnsafeDurability(_) => "Set fsync, full_page_writes and synchronous_commit to on.",
+            Self::NotTrusted(_) => {
+                "Nothing was sent. Compare sslmode, sslrootcert, sslcert and sslkey in the address with what the server shows."
+            }
             Self::Damaged(_) => "Stop writers, keep a copy, and restore the last good backup.",
             Self::Address(_) => "Use sqlite:PATH, postgres://USER@HOST/DATABASE or memory:.",
             Self::NotEmpty => "Nothing was imported. Name a ledger that does not exist yet.",

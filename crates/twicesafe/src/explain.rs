@@ -58,6 +58,7 @@ pages! {
     Overloaded "TS0050"
     LedgerNotNamed "TS0051"
     LedgerNotEmpty "TS0052"
+    LedgerNotTrusted "TS0053"
     CommandNotStarted "TS0060"
     BadInputFile "TS0061"
     BadRequest "TS0070"

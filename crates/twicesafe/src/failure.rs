@@ -77,6 +77,7 @@ pub(crate) fn exit_status_of(code: Code) -> u8 {
         | Code::DiskFull
         | Code::NetworkFileSystem
         | Code::UnsafeDurability
+        | Code::LedgerNotTrusted
         | Code::LedgerDamaged
         | Code::Overloaded => 125,
         Code::KeyMissing

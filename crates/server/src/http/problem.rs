@@ -152,6 +152,7 @@ pub(crate) fn status_of(code: Code) -> StatusCode {
         | Code::DiskFull
         | Code::NetworkFileSystem
         | Code::UnsafeDurability
+        | Code::LedgerNotTrusted
         | Code::LedgerDamaged
         | Code::ClockJumped
         | Code::Paused

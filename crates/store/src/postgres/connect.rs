@@ -1,11 +1,13 @@
 //! Connections: made, made again, and what their errors mean.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use tokio::sync::Mutex;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{Client, Config, NoTls};
+use tokio_postgres::{Client, Config};
 
+use super::tls::{self, Tls};
 use crate::error::StoreError;
 
 /// How long a connection may take to come about.
@@ -38,6 +40,7 @@ impl From<tokio_postgres::Error> for Failure {
     fn from(error: tokio_postgres::Error) -> Self {
         match error.as_db_error() {
             Some(said) => Self::of(said.code(), said.message()),
+            None if tls::is_for_good(&error) => Self::Final(StoreError::NotTrusted(because(&error))),
             None => Self::Lost(because(&error)),
         }
     }
@@ -92,9 +95,17 @@ fn because(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// How to reach the database. Parameters of the address win over these.
-pub(super) fn config(url: &str) -> Result<Config, StoreError> {
-    let mut config: Config = url.parse().map_err(|_| {
+/// How to reach the database.
+#[derive(Clone)]
+pub(super) struct Place {
+    config: Config,
+    tls: Tls,
+}
+
+/// Reads the address of a database. Its parameters win over what is usual here.
+pub(super) fn place(url: &str) -> Result<Place, StoreError> {
+    let (plain, said) = without(url, &tls::PARAMETERS);
+    let mut config: Config = plain.parse().map_err(|_| {
         // The parser's message may quote the password.
         StoreError::Address(crate::Address::Postgres(url.to_owned()).to_string())
     })?;
@@ -110,23 +121,39 @@ pub(super) fn config(url: &str) -> Result<Config, StoreError> {
     if config.get_keepalives_interval().is_none() {
         config.keepalives_idle(SILENCE_MAX).keepalives_interval(SILENCE_MAX / 5).keepalives_retries(3);
     }
-    Ok(config)
+    let tls = tls::of(&mut config, &said)?;
+    Ok(Place { config, tls })
+}
+
+/// The address without these parameters, and what they say.
+fn without(url: &str, names: &[&str]) -> (String, BTreeMap<String, String>) {
+    let Some((place, parameters)) = url.split_once('?') else { return (url.to_owned(), BTreeMap::new()) };
+    let (taken, left): (Vec<_>, Vec<_>) = parameters
+        .split('&')
+        .partition(|parameter| parameter.split_once('=').is_some_and(|(name, _)| names.contains(&name)));
+    let said = taken.into_iter().filter_map(|parameter| parameter.split_once('='));
+    let said = said.map(|(name, value)| {
+        let value = percent_encoding::percent_decode_str(value).decode_utf8_lossy();
+        (name.to_owned(), value.into_owned())
+    });
+    let rest = if left.is_empty() { place.to_owned() } else { format!("{place}?{}", left.join("&")) };
+    (rest, said.collect())
 }
 
 /// One connection. It is made when it is needed, and made again when it was lost.
 pub(super) struct Link {
-    config: Config,
+    place: Place,
     client: Mutex<Option<std::sync::Arc<Client>>>,
 }
 
 impl Link {
-    pub(super) fn new(config: Config) -> Self {
-        Self { config, client: Mutex::default() }
+    pub(super) fn new(place: Place) -> Self {
+        Self { place, client: Mutex::default() }
     }
 
     /// Another connection to the same place.
     pub(super) fn another(&self) -> Self {
-        Self::new(self.config.clone())
+        Self::new(self.place.clone())
     }
 
     /// Connects, if necessary; once.
@@ -136,7 +163,8 @@ impl Link {
             return Ok(client.clone());
         }
         *held = None;
-        let connecting = tokio::time::timeout(CONNECT_MAX * 2, self.config.connect(NoTls)).await;
+        let Place { config, tls } = &self.place;
+        let connecting = tokio::time::timeout(CONNECT_MAX * 2, config.connect(tls.clone())).await;
         let (client, connection) =
             connecting.map_err(|_| Failure::Lost("the server does not answer".into()))??;
         tokio::spawn(async move {
@@ -215,7 +243,36 @@ mod tests {
 
     #[test]
     fn an_address_that_is_not_understood_is_shown_without_its_password() {
-        let error = config("postgres://me:s3cret@db:port/ledger").expect_err("no such port");
+        let error = place("postgres://me:s3cret@db:port/ledger").err().expect("no such port");
         assert_eq!(error.to_string(), "`postgres://me:***@db:port/ledger` is not the address of a ledger");
+    }
+
+    fn mode(url: &str) -> String {
+        place(url)
+            .map_or_else(|error| error.to_string(), |place| format!("{:?}", place.config.get_ssl_mode()))
+    }
+
+    #[test]
+    fn only_on_this_machine_nobody_asks_for_tls() {
+        assert_eq!(mode("postgres://me@localhost/ledger"), "Disable");
+        assert_eq!(mode("postgres://me@127.0.0.1:6432/ledger"), "Disable");
+        assert_eq!(mode("postgres://me@%2Frun%2Fpostgresql/ledger"), "Disable");
+        assert_eq!(mode("postgres:///ledger?host=/run/postgresql&application_name=x"), "Disable");
+        assert_eq!(mode("postgres://me@db/ledger"), "Prefer");
+        assert_eq!(mode("postgres://me@localhost,db/ledger"), "Prefer");
+        assert_eq!(mode("postgres://me@localhost/ledger?hostaddr=10.0.0.1"), "Prefer");
+    }
+
+    #[test]
+    fn what_is_asked_for_is_done_or_refused() {
+        assert_eq!(mode("postgres://me@db/ledger?sslmode=disable"), "Disable");
+        assert_eq!(mode("postgres://me@localhost/ledger?application_name=x&sslmode=require"), "Require");
+        assert_eq!(mode("postgres://me@db/ledger?sslmode=verify-full&sslrootcert=system"), "Require");
+        assert!(mode("postgres://me@db/ledger?sslmode=verify").contains("sslmode is one of"));
+        assert!(mode("postgres://me@db/ledger?sslcert=a.pem").contains("sslcert and sslkey go together"));
+        let missing = mode("postgres://me@db/ledger?sslmode=verify-ca&sslrootcert=%2Fno%2Fsuch.pem");
+        assert!(missing.contains("/no/such.pem"), "{missing}");
+        let empty = mode("postgres://me@db/ledger?sslmode=verify-ca&sslrootcert=/dev/null");
+        assert!(empty.contains("there is no certificate in it"), "{empty}");
     }
 }

@@ -13,6 +13,7 @@ mod open;
 mod read;
 mod rows;
 mod time;
+mod tls;
 mod transfer;
 mod worker;
 mod write;
@@ -133,8 +134,8 @@ pub(crate) struct Postgres {
 
 impl Postgres {
     pub(crate) async fn open(url: &str) -> Result<Self, StoreError> {
-        let config = connect::config(url)?;
-        let link = Link::new(config.clone());
+        let place = connect::place(url)?;
+        let link = Link::new(place.clone());
         let shown = crate::Address::Postgres(url.to_owned()).to_string();
         let client = link.client().await.map_err(Failure::into_error)?;
         let opened = open::ledger(&client, &shown).await.map_err(Failure::into_error)?;
@@ -152,11 +153,11 @@ impl Postgres {
             look_sql: read::look_sql(&opened.schema),
             schema: opened.schema,
         });
-        let readers = Readers::new(shared.clone(), &config);
+        let readers = Readers::new(shared.clone(), &place);
         let (queue, errands) = mpsc::channel(QUEUE_MAX);
         let errands = Arc::new(Queue::new(errands));
         let first_slot = i64::from(shared.dice.roll());
-        let links = std::iter::once(link).chain(std::iter::repeat_with(|| Link::new(config.clone())));
+        let links = std::iter::once(link).chain(std::iter::repeat_with(|| Link::new(place.clone())));
         for (number, link) in (0..CONNECTIONS).zip(links) {
             let slot = (first_slot + number) % SLOTS;
             tokio::spawn(Worker::new(shared.clone(), link, errands.clone(), slot).run());

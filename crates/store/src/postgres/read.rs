@@ -7,13 +7,13 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, Config, Row};
+use tokio_postgres::{Client, Row};
 use twicesafe_core::journal::{Entry, Event};
 use twicesafe_core::{Actor, Answer, Body, ExternalId, Fence, IntentId, Status, Timestamp};
 
 use super::Shared;
 use super::columns::{self, at, bytes, damaged, get, needed, number};
-use super::connect::{Failure, Link, Patience};
+use super::connect::{Failure, Link, Patience, Place};
 use crate::NameHash;
 use crate::codec;
 use crate::error::StoreError;
@@ -39,8 +39,8 @@ pub(super) struct Readers {
 }
 
 impl Readers {
-    pub(super) fn new(shared: Arc<Shared>, config: &Config) -> Self {
-        let links = (0..READERS).map(|_| Link::new(config.clone())).collect();
+    pub(super) fn new(shared: Arc<Shared>, place: &Place) -> Self {
+        let links = (0..READERS).map(|_| Link::new(place.clone())).collect();
         Self { shared, links, next: AtomicUsize::new(0) }
     }
 

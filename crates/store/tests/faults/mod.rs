@@ -7,6 +7,7 @@ mod foreign;
 mod full;
 mod proxy;
 mod restart;
+mod tls;
 
 use twicesafe_core::Code;
 use twicesafe_store::{Address, Options, Store};
