@@ -84,7 +84,7 @@ pub use twicesafe_core::{
     compensation_key, destination_key, journal,
 };
 pub use twicesafe_store::{
-    Address, Applied, BadLine, Clock, Count, Cursor, Dossier, EarlierAnswer, Export, Exported,
+    Address, Applied, BadLine, Clock, Count, Cursor, Dossier, DueIntent, EarlierAnswer, Export, Exported,
     FORMAT_VERSION, Facts, Filter, Header, Import, JournalFault, JournalRow, LaneState, Line, LineCodec,
-    ManualClock, OnAgenda, Page, Statistics, Store, StoreError, Stored, SystemClock, Totals,
+    ManualClock, Page, Statistics, Store, StoreError, Stored, SystemClock, Totals,
 };

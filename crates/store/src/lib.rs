@@ -30,7 +30,7 @@ pub use clock::{CLOCK_JUMP_MAX, Clock, ManualClock, SystemClock};
 pub use error::StoreError;
 pub use plan::{Applied, JournalRow, Order, Stored, Target};
 pub use postgres::guard::Guard;
-pub use query::{Cursor, Dossier, EarlierAnswer, Filter, OnAgenda, PAGE_MAX, Page, SCOPES_MAX};
+pub use query::{Cursor, Dossier, DueIntent, EarlierAnswer, Filter, PAGE_MAX, Page, SCOPES_MAX};
 pub use scan::{SCAN_MAX, SCATTERED_MAX};
 pub use store::{JournalFault, Store};
 pub use tally::Statistics;

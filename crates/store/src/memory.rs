@@ -10,7 +10,7 @@ use twicesafe_core::{Action, IntentId, Lane, Name, Purge, Status, Timestamp, Wai
 use crate::clock::LedgerTime;
 use crate::error::StoreError;
 use crate::plan::{Agenda, Applied, JournalRow, Order, Planned, Queued, Stored, Target, plan, version_of};
-use crate::query::{Cursor, EarlierAnswer, OnAgenda, Path};
+use crate::query::{Cursor, DueIntent, EarlierAnswer, Path};
 use crate::tally::Tally;
 use crate::transfer::{Count, Exported, Facts, LaneState, Parcel, is_within, unhashed};
 use crate::{Dice, NameHash, NameHasher, Options};
@@ -211,16 +211,16 @@ impl Memory {
         now: Timestamp,
         after: Option<(Timestamp, IntentId)>,
         limit: usize,
-    ) -> Vec<OnAgenda> {
+    ) -> Vec<DueIntent> {
         let state = self.state();
         let due = |stored: &Arc<Stored>| {
             let line = Agenda::of(stored)?;
             let at = (line.due_at.filter(|due_at| *due_at <= now)?, stored.id);
             (line.scope(stored) == Some(scope) && after.is_none_or(|after| at > after)).then_some(())?;
             let lane = stored.record.place.as_ref().map(|place| place.lane.as_str().to_owned());
-            Some(OnAgenda { at, lane })
+            Some(DueIntent { at, lane })
         };
-        let mut lines: Vec<OnAgenda> = state.intents.values().filter_map(due).collect();
+        let mut lines: Vec<DueIntent> = state.intents.values().filter_map(due).collect();
         lines.sort_by_key(|line| line.at);
         lines.truncate(limit);
         lines

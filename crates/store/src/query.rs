@@ -144,7 +144,7 @@ pub struct Dossier {
 
 /// An intent that is due.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct OnAgenda {
+pub struct DueIntent {
     /// Since when, and which: where the next page goes on.
     pub at: (Timestamp, IntentId),
     /// Its lane, if it has one.

@@ -12,7 +12,7 @@ use crate::error::StoreError;
 use crate::memory::Memory;
 use crate::plan::{Applied, JournalRow, Order, Stored};
 use crate::postgres::Postgres;
-use crate::query::{Cursor, Dossier, Filter, OnAgenda, PAGE_MAX, Page, SCOPES_MAX};
+use crate::query::{Cursor, Dossier, DueIntent, Filter, PAGE_MAX, Page, SCOPES_MAX};
 use crate::scan::Scan;
 use crate::sqlite::Sqlite;
 use crate::tally::{Statistics, hour_of};
@@ -249,7 +249,7 @@ impl Store {
         scope: &str,
         after: Option<(Timestamp, IntentId)>,
         limit: usize,
-    ) -> Result<Vec<OnAgenda>, StoreError> {
+    ) -> Result<Vec<DueIntent>, StoreError> {
         let now = self.now().await?;
         match &self.0.backend {
             Backend::Memory(memory) => Ok(memory.due(scope, now, after, limit)),

@@ -57,7 +57,12 @@ async fn a_replay_of_what_was_not_settled_is_no_finding_and_has_a_reason() {
         inbox.status(id, status).await;
     }
     // Something may still arrive: nothing is changed before it cannot.
-    inbox.world.post("/v1/inbox/replay", &about("doubtful")).await.refused(409, "TS0033");
+    let too_early = inbox.world.post("/v1/inbox/replay", &about("doubtful")).await;
+    let message = too_early.refused(409, "TS0033").json["message"].as_str().unwrap();
+    assert!(
+        message.starts_with("a request could still arrive until 20"),
+        "a time people can read: {message}"
+    );
     inbox.status("doubtful", "review").await;
     inbox.pass(Duration::from_secs(60)).await;
     for id in ["doubtful", "out"] {

@@ -33,7 +33,7 @@ use crate::clock::Reading;
 use crate::codec::Policies;
 use crate::error::StoreError;
 use crate::plan::{Applied, JournalRow, Order, Stored, Target};
-use crate::query::{Cursor, EarlierAnswer, OnAgenda, Path};
+use crate::query::{Cursor, DueIntent, EarlierAnswer, Path};
 use crate::tally::Tally;
 use crate::{Dice, NameHash, NameHasher, QUEUE_MAX};
 use connect::{Failure, Link};
@@ -255,7 +255,7 @@ impl Postgres {
         now: Timestamp,
         after: Option<(Timestamp, IntentId)>,
         limit: usize,
-    ) -> Result<Vec<OnAgenda>, StoreError> {
+    ) -> Result<Vec<DueIntent>, StoreError> {
         self.readers.due(scope, now, after, limit).await
     }
 

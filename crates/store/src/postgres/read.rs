@@ -18,7 +18,7 @@ use crate::NameHash;
 use crate::codec;
 use crate::error::StoreError;
 use crate::plan::{JournalRow, Stored};
-use crate::query::{Cursor, EarlierAnswer, OnAgenda, Path};
+use crate::query::{Cursor, DueIntent, EarlierAnswer, Path};
 
 /// Connections for reading.
 const READERS: usize = 2;
@@ -228,7 +228,7 @@ impl Readers {
         now: Timestamp,
         after: Option<(Timestamp, IntentId)>,
         limit: usize,
-    ) -> Result<Vec<OnAgenda>, StoreError> {
+    ) -> Result<Vec<DueIntent>, StoreError> {
         let sql = "SELECT g.due_at, g.intent, i.lane
                    FROM (SELECT due_at, intent FROM @agenda
                          WHERE scope = $1 AND due_at <= $2 AND (due_at, intent) > ($3, $4)
@@ -245,7 +245,7 @@ impl Readers {
         ];
         let rows = self.rows(sql, &values).await?;
         let line = |row: &Row| {
-            Ok(OnAgenda {
+            Ok(DueIntent {
                 at: (Timestamp::from_millis(get(row, 0)?), IntentId::new(get(row, 1)?)),
                 lane: get(row, 2)?,
             })

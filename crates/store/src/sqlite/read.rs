@@ -19,7 +19,7 @@ use crate::NameHash;
 use crate::codec::{self, Policies};
 use crate::error::StoreError;
 use crate::plan::{JournalRow, Stored, version_of};
-use crate::query::{Cursor, EarlierAnswer, OnAgenda, Path};
+use crate::query::{Cursor, DueIntent, EarlierAnswer, Path};
 
 /// Connections for reading. A read takes microseconds, so it runs where it is asked for instead of on a thread of its
 /// own; a few connections keep readers from waiting for each other.
@@ -179,7 +179,7 @@ impl Readers {
         now: Timestamp,
         after: Option<(Timestamp, IntentId)>,
         limit: usize,
-    ) -> Result<Vec<OnAgenda>, StoreError> {
+    ) -> Result<Vec<DueIntent>, StoreError> {
         let (at, id) = after.map_or((i64::MIN, i64::MIN), |(at, id)| (at.as_millis(), id.number()));
         let connection = self.connection()?;
         let statement = prepared(
@@ -189,7 +189,7 @@ impl Readers {
              ORDER BY g.due_at, g.intent LIMIT ?5",
         )?;
         all(statement, (scope, now.as_millis(), at, id, limit as i64), |row| {
-            Ok(OnAgenda {
+            Ok(DueIntent {
                 at: (Timestamp::from_millis(get(row, 0)?), IntentId::new(get(row, 1)?)),
                 lane: text(row, 2)?.map(str::to_owned),
             })
