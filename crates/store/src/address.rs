@@ -1,5 +1,6 @@
 //! Where a ledger is.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 
 use crate::error::StoreError;
@@ -54,13 +55,42 @@ impl std::fmt::Debug for Address {
 
 /// Addresses are shown to people and logged; passwords in them are not (S41).
 fn without_password(url: &str) -> String {
+    let (place, parameters) = parameters(url);
     let hidden = || -> Option<String> {
-        let (scheme, rest) = url.split_once("://")?;
+        let (scheme, rest) = place.split_once("://")?;
         let (user, place) = rest.rsplit_once('@')?;
         let (user, _) = user.split_once(':')?;
         Some(format!("{scheme}://{user}:***@{place}"))
     };
-    hidden().unwrap_or_else(|| url.to_owned())
+    let mut shown = hidden().unwrap_or_else(|| place.to_owned());
+    for (n, (text, name, _)) in parameters.enumerate() {
+        shown.push(if n == 0 { '?' } else { '&' });
+        match name.to_ascii_lowercase().contains("password") {
+            true => shown.push_str("password=***"),
+            false => shown.push_str(text),
+        }
+    }
+    shown
+}
+
+/// What comes before the parameters of an address, and the parameters: as they are written, their names, and their values as they are
+/// written. Everything before an `@` is who asks, whatever is in it.
+pub(crate) fn parameters(url: &str) -> (&str, impl Iterator<Item = (&str, Cow<'_, str>, &str)>) {
+    let who = url.find('@').map_or(0, |at| at + 1);
+    let (place, rest) = match url[who..].find('?') {
+        Some(mark) => (&url[..who + mark], Some(&url[who + mark + 1..])),
+        None => (url, None),
+    };
+    let parameter = |text| {
+        let (name, value) = str::split_once(text, '=').unwrap_or((text, ""));
+        (text, decoded(name), value)
+    };
+    (place, rest.into_iter().flat_map(|rest| rest.split('&')).map(parameter))
+}
+
+/// Text of an address without its escapes.
+pub(crate) fn decoded(text: &str) -> Cow<'_, str> {
+    percent_encoding::percent_decode_str(text).decode_utf8_lossy()
 }
 
 #[cfg(test)]
@@ -80,6 +110,8 @@ mod tests {
         check("a.db", "sqlite:a.db");
         check("postgres://me@db/ledger", "postgres://me@db/ledger");
         check("postgres://me:s3cret@db/ledger", "postgres://me:***@db/ledger");
+        check("postgres://me:s3?cret@db/ledger?a=b", "postgres://me:***@db/ledger?a=b");
+        check("postgres://me@db/ledger?a=b&pass%77ord=s3cret", "postgres://me@db/ledger?a=b&password=***");
         check("mysql://me:s3cret@db", "`mysql://me:***@db` is not the address of a ledger");
         check("sqlite:", "`sqlite:` is not the address of a ledger");
         check("", "`` is not the address of a ledger");

@@ -1,13 +1,17 @@
 //! Connections: made, made again, and what their errors mean.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Mutex;
+use tokio_postgres::config::SslMode;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{Client, Config};
+use tokio_postgres::{Client, Config, Connection, Socket};
 
-use super::tls::{self, Tls};
+use super::tls::{self, Stream, Tls};
+use crate::address::{decoded, parameters};
 use crate::error::StoreError;
 
 /// How long a connection may take to come about.
@@ -40,7 +44,6 @@ impl From<tokio_postgres::Error> for Failure {
     fn from(error: tokio_postgres::Error) -> Self {
         match error.as_db_error() {
             Some(said) => Self::of(said.code(), said.message()),
-            None if tls::is_for_good(&error) => Self::Final(StoreError::NotTrusted(because(&error))),
             None => Self::Lost(because(&error)),
         }
     }
@@ -100,6 +103,37 @@ fn because(error: &dyn std::error::Error) -> String {
 pub(super) struct Place {
     config: Config,
     tls: Tls,
+    /// Whether it was ever reached: then it can be trusted, and if it cannot now, that may pass.
+    was_reached: Arc<AtomicBool>,
+}
+
+impl Place {
+    async fn connect(&self) -> Result<(Client, Connection<Socket, Stream>), Failure> {
+        match self.attempt(&self.config).await {
+            // As libpq does: a server that cannot, or does not want it, is taken as it is where nobody insists.
+            Err(Failure::Final(_)) if self.config.get_ssl_mode() == SslMode::Prefer => {
+                self.attempt(self.config.clone().ssl_mode(SslMode::Disable)).await
+            }
+            result => result,
+        }
+    }
+
+    async fn attempt(&self, config: &Config) -> Result<(Client, Connection<Socket, Stream>), Failure> {
+        let (tls, insists) = (self.tls.once(), config.get_ssl_mode() == SslMode::Require);
+        let connecting = tokio::time::timeout(CONNECT_MAX * 2, config.connect(tls.clone())).await;
+        match connecting {
+            Ok(Ok(connected)) => {
+                self.was_reached.store(true, Ordering::Relaxed);
+                Ok(connected)
+            }
+            Ok(Err(error)) => Err(match tls.why_refused(&error) {
+                Some(why) if insists && self.was_reached.load(Ordering::Relaxed) => Failure::Lost(why),
+                Some(why) => StoreError::NotTrusted(why).into(),
+                None => error.into(),
+            }),
+            Err(_) => Err(Failure::Lost("the server does not answer".into())),
+        }
+    }
 }
 
 /// Reads the address of a database. Its parameters win over what is usual here.
@@ -122,28 +156,27 @@ pub(super) fn place(url: &str) -> Result<Place, StoreError> {
         config.keepalives_idle(SILENCE_MAX).keepalives_interval(SILENCE_MAX / 5).keepalives_retries(3);
     }
     let tls = tls::of(&mut config, &said)?;
-    Ok(Place { config, tls })
+    Ok(Place { config, tls, was_reached: Arc::default() })
 }
 
 /// The address without these parameters, and what they say.
 fn without(url: &str, names: &[&str]) -> (String, BTreeMap<String, String>) {
-    let Some((place, parameters)) = url.split_once('?') else { return (url.to_owned(), BTreeMap::new()) };
-    let (taken, left): (Vec<_>, Vec<_>) = parameters
-        .split('&')
-        .partition(|parameter| parameter.split_once('=').is_some_and(|(name, _)| names.contains(&name)));
-    let said = taken.into_iter().filter_map(|parameter| parameter.split_once('='));
-    let said = said.map(|(name, value)| {
-        let value = percent_encoding::percent_decode_str(value).decode_utf8_lossy();
-        (name.to_owned(), value.into_owned())
-    });
+    let (place, parameters) = parameters(url);
+    let (mut left, mut said) = (Vec::new(), BTreeMap::new());
+    for (text, name, value) in parameters {
+        match names.contains(&&*name) {
+            true => drop(said.insert(name.into_owned(), decoded(value).into_owned())),
+            false => left.push(text),
+        }
+    }
     let rest = if left.is_empty() { place.to_owned() } else { format!("{place}?{}", left.join("&")) };
-    (rest, said.collect())
+    (rest, said)
 }
 
 /// One connection. It is made when it is needed, and made again when it was lost.
 pub(super) struct Link {
     place: Place,
-    client: Mutex<Option<std::sync::Arc<Client>>>,
+    client: Mutex<Option<Arc<Client>>>,
 }
 
 impl Link {
@@ -157,22 +190,19 @@ impl Link {
     }
 
     /// Connects, if necessary; once.
-    pub(super) async fn client(&self) -> Result<std::sync::Arc<Client>, Failure> {
+    pub(super) async fn client(&self) -> Result<Arc<Client>, Failure> {
         let mut held = self.client.lock().await;
         if let Some(client) = held.as_ref().filter(|client| !client.is_closed()) {
             return Ok(client.clone());
         }
         *held = None;
-        let Place { config, tls } = &self.place;
-        let connecting = tokio::time::timeout(CONNECT_MAX * 2, config.connect(tls.clone())).await;
-        let (client, connection) =
-            connecting.map_err(|_| Failure::Lost("the server does not answer".into()))??;
+        let (client, connection) = self.place.connect().await?;
         tokio::spawn(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(error = because(&error), "a connection ended");
             }
         });
-        let client = std::sync::Arc::new(client);
+        let client = Arc::new(client);
         *held = Some(client.clone());
         Ok(client)
     }
@@ -268,8 +298,29 @@ mod tests {
         assert_eq!(mode("postgres://me@db/ledger?sslmode=disable"), "Disable");
         assert_eq!(mode("postgres://me@localhost/ledger?application_name=x&sslmode=require"), "Require");
         assert_eq!(mode("postgres://me@db/ledger?sslmode=verify-full&sslrootcert=system"), "Require");
+        assert_eq!(mode("postgres://me@db/ledger?sslrootcert=system"), "Require", "and that host");
+        // As the parser has it, which decodes names, and takes everything before the `@` for who asks.
+        assert_eq!(mode("postgres://me:pa?ss@db/ledger?ssl%6Dode=require"), "Require");
+        assert_eq!(mode("postgres://me@localhost/ledger?sslmode=disable&sslmode=require"), "Require");
         assert!(mode("postgres://me@db/ledger?sslmode=verify").contains("sslmode is one of"));
+        assert!(mode("postgres://me@db/ledger?sslmode=Require").contains("sslmode is one of"));
         assert!(mode("postgres://me@db/ledger?sslcert=a.pem").contains("sslcert and sslkey go together"));
+        for weak in ["disable", "prefer"] {
+            let url = format!("postgres://me@db/ledger?sslrootcert=/ca.pem&sslmode={weak}");
+            assert!(mode(&url).contains("sslrootcert needs"), "{weak}");
+            let url = format!("postgres://me@db/ledger?sslnegotiation=direct&sslmode={weak}");
+            assert!(mode(&url).contains("sslnegotiation=direct needs"), "{weak}");
+        }
+        // Anybody can have a certificate of an authority that everybody knows.
+        for nobody in [
+            "sslmode=verify-ca",
+            "sslmode=verify-ca&sslrootcert=system",
+            "sslmode=require&sslrootcert=system",
+        ] {
+            let refused = mode(&format!("postgres://me@db/ledger?{nobody}"));
+            assert!(refused.contains("authority of your own"), "{nobody}: {refused}");
+        }
+        assert!(mode("postgres://me@db/ledger?channel_binding=require").contains("channel_binding"));
         let missing = mode("postgres://me@db/ledger?sslmode=verify-ca&sslrootcert=%2Fno%2Fsuch.pem");
         assert!(missing.contains("/no/such.pem"), "{missing}");
         let empty = mode("postgres://me@db/ledger?sslmode=verify-ca&sslrootcert=/dev/null");

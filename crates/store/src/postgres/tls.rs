@@ -1,12 +1,14 @@
-//! Connections that nobody between can read or change, as the address asks for it (`sslmode`, as with libpq).
+//! Connections that nobody between can read or change, as far as the address asks for it: `sslmode` and what belongs to it have the
+//! names and values they have for libpq.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::net::IpAddr;
 use std::path::Path;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use rustls::client::WebPkiServerVerifier;
@@ -16,7 +18,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio_postgres::config::{Host, SslMode, SslNegotiation};
+use tokio_postgres::config::{ChannelBinding as Binding, Host, SslMode, SslNegotiation};
 use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
 use tokio_postgres::{Config, Socket};
 use tokio_rustls::TlsConnector;
@@ -25,6 +27,10 @@ use crate::error::StoreError;
 
 /// Parameters of the address that are about TLS.
 pub(super) const PARAMETERS: [&str; 4] = ["sslmode", "sslrootcert", "sslcert", "sslkey"];
+/// The value of `sslrootcert` that means the authorities of this system.
+const SYSTEM: &str = "system";
+/// What tokio-postgres says when the server answers that it cannot do TLS.
+const CANNOT: &str = "server does not support TLS";
 /// What PostgreSQL calls itself where TLS comes before its own protocol.
 const PROTOCOL: &[u8] = b"postgresql";
 
@@ -41,44 +47,78 @@ enum Trust {
 
 /// Makes connections safe, if they are to be.
 #[derive(Clone)]
-pub(super) struct Tls(Arc<ClientConfig>);
+pub(super) struct Tls {
+    client: Arc<ClientConfig>,
+    /// Why the other side was not trusted, in one attempt.
+    refused: Arc<Mutex<Option<String>>>,
+}
 
 /// Reads what the address says, and sets the configuration accordingly.
 pub(super) fn of(config: &mut Config, said: &BTreeMap<String, String>) -> Result<Tls, StoreError> {
     let said = |name: &str| said.get(name).map(String::as_str);
-    // As libpq has it, but for this machine itself, where there is nobody between.
-    let mode = said("sslmode").unwrap_or(if is_local(config) { "disable" } else { "prefer" });
-    let (mode, trust) = match mode {
-        "disable" => (SslMode::Disable, Trust::Anybody),
-        "prefer" => (SslMode::Prefer, Trust::Anybody),
-        // With an authority of one's own `require` means that one.
-        "require" if said("sslrootcert").is_some() => (SslMode::Require, Trust::Authority),
-        "require" => (SslMode::Require, Trust::Anybody),
-        "verify-ca" => (SslMode::Require, Trust::Authority),
-        "verify-full" => (SslMode::Require, Trust::Host),
-        _ => {
-            return Err(refused("sslmode is one of disable, prefer, require, verify-ca and verify-full"));
-        }
-    };
-    if mode != SslMode::Disable && trust == Trust::Anybody && !is_local(config) {
+    let file = said("sslrootcert").filter(|file| *file != SYSTEM);
+    let (mode, trust) = asked_for(config, said("sslmode"), said("sslrootcert"))?;
+    let is_direct = config.get_ssl_negotiation() == SslNegotiation::Direct;
+    if is_direct && mode != SslMode::Require {
+        return Err(refused("sslnegotiation=direct needs sslmode=require or more"));
+    }
+    if config.get_channel_binding() == Binding::Require {
+        return Err(refused("channel_binding=require is not known here"));
+    }
+    if mode == SslMode::Prefer {
         tracing::warn!(
-            "who answers for the database is not checked: sslmode=verify-full in the ledger's address does that"
+            "who answers for the database is not checked, and the line is plain where it cannot do TLS: \
+             sslmode=verify-full in the ledger's address asks for both"
         );
     }
     config.ssl_mode(mode);
+    if config.get_hosts().is_empty() {
+        // What is only a number is its own name.
+        for address in config.get_hostaddrs().to_vec() {
+            config.host(address.to_string());
+        }
+    }
     let own = match (said("sslcert"), said("sslkey")) {
         (None, None) => None,
         (Some(certificate), Some(key)) => Some((certificates(certificate)?, private_key(key)?)),
         _ => return Err(refused("sslcert and sslkey go together")),
     };
-    let mut client = client(trust, said("sslrootcert").filter(|file| *file != "system"), own)?;
-    if config.get_ssl_negotiation() == SslNegotiation::Direct {
+    let mut client = client(trust, file, own)?;
+    if is_direct {
         client.alpn_protocols = vec![PROTOCOL.to_vec()];
     }
-    Ok(Tls(Arc::new(client)))
+    Ok(Tls { client: Arc::new(client), refused: Arc::default() })
 }
 
-/// What libpq and we understand by TLS is asked for in ways that cannot be met.
+/// Whether there is to be TLS, and whom it is to be with.
+fn asked_for(
+    config: &Config,
+    mode: Option<&str>,
+    authorities: Option<&str>,
+) -> Result<(SslMode, Trust), StoreError> {
+    if config.get_ssl_mode() != SslMode::Prefer {
+        // It was read elsewhere, so that what belongs to it may have been, too.
+        return Err(refused("sslmode is written in a way that is not understood"));
+    }
+    match (mode, authorities) {
+        // As libpq has it, but for this machine itself, where there is nobody between.
+        (None, None) if is_local(config) => Ok((SslMode::Disable, Trust::Anybody)),
+        (None | Some("prefer"), None) => Ok((SslMode::Prefer, Trust::Anybody)),
+        (Some("disable"), None) => Ok((SslMode::Disable, Trust::Anybody)),
+        (Some("require"), None) => Ok((SslMode::Require, Trust::Anybody)),
+        (None | Some("verify-full"), _) => Ok((SslMode::Require, Trust::Host)),
+        // Everybody can have a certificate of one of the authorities that systems know.
+        (Some("require" | "verify-ca"), None | Some(SYSTEM)) => Err(refused(
+            "without an authority of your own (sslrootcert=FILE) only sslmode=verify-full tells who answers",
+        )),
+        (Some("require" | "verify-ca"), Some(_)) => Ok((SslMode::Require, Trust::Authority)),
+        (Some("disable" | "prefer"), Some(_)) => {
+            Err(refused("sslrootcert needs sslmode=verify-full, verify-ca or require"))
+        }
+        _ => Err(refused("sslmode is one of disable, prefer, require, verify-ca and verify-full")),
+    }
+}
+
 fn refused(why: impl Into<String>) -> StoreError {
     StoreError::NotTrusted(why.into())
 }
@@ -130,6 +170,10 @@ fn client(
                 }
                 None => {
                     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+                    if roots.is_empty() {
+                        let why = "this system has no certificates of authorities (install ca-certificates)";
+                        return Err(refused(why));
+                    }
                 }
             }
             let verifier =
@@ -200,21 +244,34 @@ impl ServerCertVerifier for Verifier {
     }
 }
 
+impl Tls {
+    /// For one attempt, which finds out for itself whom it does not trust.
+    pub(super) fn once(&self) -> Self {
+        Self { client: self.client.clone(), refused: Arc::default() }
+    }
+
+    /// Why the other side is not as safe as was asked for, if that is why the attempt failed: of several addresses the last one
+    /// may have failed for another reason.
+    pub(super) fn why_refused(&self, failed: &tokio_postgres::Error) -> Option<String> {
+        let noted = self.refused.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let cannot = || std::error::Error::source(failed).filter(|cause| cause.to_string() == CANNOT);
+        noted.or_else(|| cannot().map(ToString::to_string))
+    }
+}
+
 impl MakeTlsConnect<Socket> for Tls {
     type Stream = Stream;
     type TlsConnect = Connecting;
-    type Error = rustls::pki_types::InvalidDnsNameError;
+    type Error = Infallible;
 
-    fn make_tls_connect(&mut self, host: &str) -> Result<Connecting, Self::Error> {
-        // A socket in a folder has no name, and is never asked for one.
-        let host = if host.is_empty() { "localhost" } else { host };
-        Ok(Connecting { tls: self.0.clone().into(), host: ServerName::try_from(host.to_owned())? })
+    fn make_tls_connect(&mut self, host: &str) -> Result<Connecting, Infallible> {
+        Ok(Connecting { tls: self.clone(), host: host.to_owned() })
     }
 }
 
 pub(super) struct Connecting {
-    tls: TlsConnector,
-    host: ServerName<'static>,
+    tls: Tls,
+    host: String,
 }
 
 impl TlsConnect<Socket> for Connecting {
@@ -223,17 +280,19 @@ impl TlsConnect<Socket> for Connecting {
     type Future = Pin<Box<dyn Future<Output = io::Result<Stream>> + Send>>;
 
     fn connect(self, socket: Socket) -> Self::Future {
-        Box::pin(async move { Ok(Stream(Box::new(self.tls.connect(self.host, socket).await?))) })
-    }
-}
-
-/// Whether a handshake failed because of what the other side showed or lacks: trying again would not help.
-pub(super) fn is_for_good(error: &tokio_postgres::Error) -> bool {
-    let Some(cause) = std::error::Error::source(error) else { return false };
-    match cause.downcast_ref::<io::Error>() {
-        Some(failed) => failed.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()),
-        // It answered the question whether it can do TLS.
-        None => cause.to_string() == "server does not support TLS",
+        let Self { tls, host } = self;
+        Box::pin(async move {
+            let host = ServerName::try_from(host).map_err(io::Error::other)?;
+            match TlsConnector::from(tls.client).connect(host, socket).await {
+                Ok(stream) => Ok(Stream(Box::new(stream))),
+                Err(error) => {
+                    if error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()) {
+                        *tls.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
+                    }
+                    Err(error)
+                }
+            }
+        })
     }
 }
 
