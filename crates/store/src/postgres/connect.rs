@@ -20,6 +20,8 @@ const CONNECT_MAX: Duration = Duration::from_secs(5);
 pub(super) const AWAY_MAX: Duration = Duration::from_secs(15);
 /// How long sent bytes may stay unacknowledged, and an idle peer silent, before a connection counts as lost.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
+/// How often operators are told in the log why it cannot be reached.
+const TOLD_AGAIN: Duration = Duration::from_secs(10);
 /// Pauses between attempts to connect, from the first to the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
@@ -105,16 +107,31 @@ pub(super) struct Place {
     tls: Tls,
     /// Whether it was ever reached: then it can be trusted, and if it cannot now, that may pass.
     was_reached: Arc<AtomicBool>,
+    /// When its operators were last told that it is away.
+    told_at: Arc<std::sync::Mutex<Option<Instant>>>,
 }
 
 impl Place {
     async fn connect(&self) -> Result<(Client, Connection<Socket, Stream>), Failure> {
-        match self.attempt(&self.config).await {
+        let connected = match self.attempt(&self.config).await {
             // As libpq does: a server that cannot, or does not want it, is taken as it is where nobody insists.
             Err(Failure::Final(_)) if self.config.get_ssl_mode() == SslMode::Prefer => {
                 self.attempt(self.config.clone().ssl_mode(SslMode::Disable)).await
             }
             result => result,
+        };
+        if let Err(Failure::Lost(why)) = &connected {
+            self.tell(why);
+        }
+        connected
+    }
+
+    /// Says why, seldom: callers are only told that the ledger is away, and many of them before it was given up.
+    fn tell(&self, why: &str) {
+        let mut told_at = self.told_at.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if told_at.is_none_or(|at| at.elapsed() >= TOLD_AGAIN) {
+            *told_at = Some(Instant::now());
+            tracing::warn!("the database cannot be reached: {why}");
         }
     }
 
@@ -156,7 +173,7 @@ pub(super) fn place(url: &str) -> Result<Place, StoreError> {
         config.keepalives_idle(SILENCE_MAX).keepalives_interval(SILENCE_MAX / 5).keepalives_retries(3);
     }
     let tls = tls::of(&mut config, &said)?;
-    Ok(Place { config, tls, was_reached: Arc::default() })
+    Ok(Place { config, tls, was_reached: Arc::default(), told_at: Arc::default() })
 }
 
 /// The address without these parameters, and what they say.
