@@ -55,14 +55,16 @@ impl std::fmt::Debug for Address {
 
 /// Addresses are shown to people and logged; passwords in them are not (S41).
 fn without_password(url: &str) -> String {
-    let (place, parameters) = parameters(url);
+    // A password that is not escaped may have an `@` in it, so that all before the last one is hidden.
     let hidden = || -> Option<String> {
-        let (scheme, rest) = place.split_once("://")?;
+        let (scheme, rest) = url.split_once("://")?;
         let (user, place) = rest.rsplit_once('@')?;
         let (user, _) = user.split_once(':')?;
         Some(format!("{scheme}://{user}:***@{place}"))
     };
-    let mut shown = hidden().unwrap_or_else(|| place.to_owned());
+    let hidden = hidden().unwrap_or_else(|| url.to_owned());
+    let (place, parameters) = parameters(&hidden);
+    let mut shown = place.to_owned();
     for (n, (text, name, _)) in parameters.enumerate() {
         shown.push(if n == 0 { '?' } else { '&' });
         match name.to_ascii_lowercase().contains("password") {
@@ -111,6 +113,8 @@ mod tests {
         check("postgres://me@db/ledger", "postgres://me@db/ledger");
         check("postgres://me:s3cret@db/ledger", "postgres://me:***@db/ledger");
         check("postgres://me:s3?cret@db/ledger?a=b", "postgres://me:***@db/ledger?a=b");
+        check("postgres://me:s3@c?ret@db/ledger?a=b", "postgres://me:***@db/ledger?a=b");
+        check("postgres://me@db/ledger?password=s3@cret&a=b", "postgres://me@db/ledger?password=***&a=b");
         check("postgres://me@db/ledger?a=b&pass%77ord=s3cret", "postgres://me@db/ledger?a=b&password=***");
         check("mysql://me:s3cret@db", "`mysql://me:***@db` is not the address of a ledger");
         check("sqlite:", "`sqlite:` is not the address of a ledger");
