@@ -5,7 +5,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hyper::StatusCode;
 use hyper::body::Incoming;
+use hyper::header::{CONNECTION, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -16,14 +18,14 @@ use tokio::sync::{Semaphore, watch};
 use super::hands::Hands;
 use super::request::Room;
 use super::stall::{STALL_MAX, Stalling};
-use super::{Body, Request, Response, Tls};
+use super::{Body, Problem, Request, Response, Tls, tls, two};
 
 /// Most connections at a time; who comes beyond that waits to be accepted.
 const CONNECTIONS_MAX: usize = 20_000;
 /// How long the head of a request may take, and how long a connection may stay idle.
-const HEAD_TIME_MAX: Duration = Duration::from_secs(30);
+pub(super) const HEAD_TIME_MAX: Duration = Duration::from_secs(30);
 /// Largest head of a request.
-const HEAD_BYTES_MAX: usize = 32 << 10;
+pub(super) const HEAD_BYTES_MAX: usize = 32 << 10;
 const HEADERS_MAX: usize = 100;
 /// How long a TLS handshake may take.
 const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
@@ -105,16 +107,20 @@ impl Listener {
                 }
             };
             let (door, drain, tls, room) = (door.clone(), drain.clone(), self.tls.clone(), room.clone());
+            let caller = Caller { peer, door, drain, room, places: places.clone() };
             hands.give(async move {
                 // Whoever looks after it is also who hears of what arrives.
                 let stream = match TcpStream::from_std(stream) {
                     Ok(stream) => stream,
                     Err(error) => return tracing::warn!("a connection was lost: {error}"),
                 };
-                match tls {
-                    None => connection(stream, peer, door, drain, room).await,
+                let ended = match tls {
+                    None => caller.plain(stream).await,
                     // Boxed: whoever does without TLS would otherwise hold room for it.
-                    Some(tls) => Box::pin(secured(stream, peer, tls, door, drain, room)).await,
+                    Some(tls) => Box::pin(caller.secured(stream, &tls)).await,
+                };
+                if let Err(error) = ended {
+                    tracing::debug!("a connection ended: {error}");
                 }
                 drop(place);
             });
@@ -125,59 +131,106 @@ impl Listener {
     }
 }
 
-async fn secured<D: Door>(
-    stream: TcpStream,
+/// Somebody who connected.
+struct Caller<D> {
     peer: SocketAddr,
-    tls: Tls,
     door: Arc<D>,
     drain: Drain,
     room: Room,
-) {
-    match tokio::time::timeout(HANDSHAKE_TIME_MAX, tls.0.accept(stream)).await {
-        Ok(Ok(stream)) => connection(stream, peer, door, drain, room).await,
-        Ok(Err(error)) => tracing::debug!("a TLS handshake failed: {error}"),
-        Err(_) => tracing::debug!("a TLS handshake took too long"),
+    places: Arc<Semaphore>,
+}
+
+impl<D: Door> Caller<D> {
+    async fn plain(self, stream: TcpStream) -> hyper::Result<()> {
+        let mut drain = self.drain.clone();
+        let speaks_two = tokio::select! {
+            begun = tokio::time::timeout(HEAD_TIME_MAX, two::begins(&stream)) => match begun {
+                Ok(speaks_two) => speaks_two,
+                Err(_) => return Ok(()),
+            },
+            () = drain.begun() => return Ok(()),
+        };
+        match speaks_two {
+            true => Box::pin(self.two(stream)).await,
+            false => self.one(stream).await,
+        }
+    }
+
+    async fn secured(self, stream: TcpStream, tls: &Tls) -> hyper::Result<()> {
+        let stream = match tokio::time::timeout(HANDSHAKE_TIME_MAX, tls.0.accept(stream)).await {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => {
+                tracing::debug!("a TLS handshake failed: {error}");
+                return Ok(());
+            }
+            Err(_) => {
+                tracing::debug!("a TLS handshake took too long");
+                return Ok(());
+            }
+        };
+        match stream.get_ref().1.alpn_protocol() {
+            Some(protocol) if protocol == tls::TWO => self.two(stream).await,
+            _ => self.one(stream).await,
+        }
+    }
+
+    async fn one<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(self, stream: S) -> hyper::Result<()> {
+        let mut drain = self.drain.clone();
+        let service = service_fn(move |request: hyper::Request<Incoming>| {
+            let (door, request) = (self.door.clone(), self.request(request));
+            async move { Ok::<hyper::Response<Body>, Infallible>(answered(&*door, request, true).await) }
+        });
+        let mut builder = http1::Builder::new();
+        builder
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD_TIME_MAX)
+            .max_buf_size(HEAD_BYTES_MAX)
+            .max_headers(HEADERS_MAX)
+            .half_close(false);
+        // Pinned where it is made: moved, it would be given room twice.
+        let mut connection =
+            std::pin::pin!(builder.serve_connection(TokioIo::new(Stalling::new(stream, STALL_MAX)), service));
+        tokio::select! {
+            ended = connection.as_mut() => ended,
+            () = drain.begun() => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        }
+    }
+
+    async fn two<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(self, stream: S) -> hyper::Result<()> {
+        let drain = self.drain.clone();
+        let answer = move |request: hyper::Request<Incoming>| {
+            let (door, places) = (self.door.clone(), self.places.clone());
+            let is_too_long = request.headers().len() > HEADERS_MAX;
+            let request = self.request(request);
+            async move {
+                if is_too_long {
+                    return Response::empty(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE).into_hyper();
+                }
+                // Each counts as if it had come over a connection of its own.
+                match places.try_acquire() {
+                    Ok(_place) => answered(&*door, request, false).await,
+                    Err(_) => {
+                        Problem::overloaded("too many requests are under way").into_response().into_hyper()
+                    }
+                }
+            }
+        };
+        two::serve(stream, answer, drain, two::Patience::default()).await
+    }
+
+    fn request(&self, request: hyper::Request<Incoming>) -> Request {
+        Request::new(request, self.peer, self.drain.clone(), self.room.clone())
     }
 }
 
-async fn connection<S, D>(stream: S, peer: SocketAddr, door: Arc<D>, mut drain: Drain, room: Room)
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    D: Door,
-{
-    let of_requests = drain.clone();
-    let service = service_fn(move |request: hyper::Request<Incoming>| {
-        let (door, drain, room) = (door.clone(), of_requests.clone(), room.clone());
-        async move {
-            let mut request = Request::new(request, peer, drain, room);
-            let mut response = door.answer(&mut request).await;
-            if request.is_unread() {
-                // Who was refused early need not be listened to.
-                response
-                    .headers
-                    .insert(hyper::header::CONNECTION, hyper::header::HeaderValue::from_static("close"));
-            }
-            Ok::<hyper::Response<Body>, Infallible>(response.into_hyper())
-        }
-    });
-    let mut builder = http1::Builder::new();
-    builder
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIME_MAX)
-        .max_buf_size(HEAD_BYTES_MAX)
-        .max_headers(HEADERS_MAX)
-        .half_close(false);
-    // Pinned where it is made: moved, it would be given room twice.
-    let mut connection =
-        std::pin::pin!(builder.serve_connection(TokioIo::new(Stalling::new(stream, STALL_MAX)), service));
-    let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
-        () = drain.begun() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
-        }
-    };
-    if let Err(error) = ended {
-        tracing::debug!("a connection ended: {error}");
+async fn answered<D: Door>(door: &D, mut request: Request, can_close: bool) -> hyper::Response<Body> {
+    let mut response = door.answer(&mut request).await;
+    if can_close && request.is_unread() {
+        // Who was refused early need not be listened to.
+        response.headers.insert(CONNECTION, HeaderValue::from_static("close"));
     }
+    response.into_hyper()
 }

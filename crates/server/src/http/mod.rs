@@ -7,6 +7,7 @@ pub(crate) mod problem;
 pub(crate) mod request;
 mod stall;
 mod tls;
+mod two;
 
 use bytes::Bytes;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};

@@ -15,6 +15,9 @@ pub(crate) const ERROR: HeaderName = HeaderName::from_static("twicesafe-error");
 /// When to ask again if the ledger is away: soon, because nothing was sent and nothing is lost.
 const AWAY_RETRY_AFTER: Duration = Duration::from_secs(1);
 
+/// When to come back if there is no room for a request.
+const ROOM_RETRY_AFTER: Duration = Duration::from_secs(1);
+
 /// Why a caller does not get what it asked for.
 #[derive(Clone, Debug)]
 pub(crate) struct Problem {
@@ -46,6 +49,11 @@ impl Problem {
     /// The request cannot be understood.
     pub(crate) fn bad_request(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::new(Code::BadRequest, message, hint)
+    }
+
+    /// There is more to do than fits, for now.
+    pub(super) fn overloaded(message: &str) -> Self {
+        Self::new(Code::Overloaded, message, "Come back in a moment.").retry_after(ROOM_RETRY_AFTER)
     }
 
     #[must_use]

@@ -9,12 +9,12 @@ use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::header::EXPECT;
-use hyper::{HeaderMap, Method, Uri};
+use hyper::{HeaderMap, Method, Uri, Version};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use twicesafe_ledger::Code;
 
-use super::Problem;
 use super::listen::Drain;
+use super::{Problem, two};
 
 /// Longest body of a request: an answer of the largest size that is kept, and what is around it.
 pub(crate) const BODY_BYTES_MAX: usize = twicesafe_ledger::ANSWER_BYTES_MAX + (64 << 10);
@@ -32,8 +32,6 @@ const DRAIN_TIME_MAX: Duration = Duration::from_secs(5);
 const DRAIN_PAUSE_MAX: Duration = Duration::from_millis(200);
 /// Room made at once for a body that says how long it is; what says so and does not come costs no more than this.
 const BODY_ROOM: usize = 64 << 10;
-/// When to come back if there is no room for a body.
-const ROOM_RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Room for the bodies of all requests together.
 #[derive(Clone)]
@@ -62,7 +60,10 @@ pub(crate) struct Request {
 
 impl Request {
     pub(super) fn new(request: hyper::Request<Incoming>, peer: SocketAddr, drain: Drain, room: Room) -> Self {
-        let (head, body) = request.into_parts();
+        let (mut head, body) = request.into_parts();
+        if head.version == Version::HTTP_2 {
+            two::as_one(&mut head);
+        }
         let incoming = Some(body).filter(|body| !hyper::body::Body::is_end_stream(body));
         Self {
             method: head.method,
@@ -105,14 +106,13 @@ impl Request {
         let room = if is_exact { announced } else { bytes_max };
         if room > UNCOUNTED_BYTES_MAX {
             let room = u32::try_from(room).unwrap_or(u32::MAX);
-            self.taken = Some(self.room.0.clone().try_acquire_many_owned(room).map_err(|_| {
-                Problem::new(
-                    Code::Overloaded,
-                    "too many large requests are under way",
-                    "Come back in a moment.",
-                )
-                .retry_after(ROOM_RETRY_AFTER)
-            })?);
+            self.taken = Some(
+                self.room
+                    .0
+                    .clone()
+                    .try_acquire_many_owned(room)
+                    .map_err(|_| Problem::overloaded("too many large requests are under way"))?,
+            );
         }
         match tokio::time::timeout(BODY_TIME_MAX, whole(body, announced, bytes_max)).await {
             Ok(body) => {

@@ -7,6 +7,9 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::TlsAcceptor;
 
+/// What HTTP/2 is called where protocols are agreed on.
+pub(super) const TWO: &[u8] = b"h2";
+
 /// A certificate and its key, ready to be used.
 #[derive(Clone)]
 pub(crate) struct Tls(pub(super) TlsAcceptor);
@@ -29,7 +32,7 @@ impl Tls {
             .with_no_client_auth()
             .with_single_cert(chain, key_der)
             .map_err(|error| shown(certificate, &error.to_string()))?;
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        config.alpn_protocols = vec![TWO.to_vec(), b"http/1.1".to_vec()];
         Ok(Self(TlsAcceptor::from(Arc::new(config))))
     }
 }
