@@ -44,10 +44,31 @@ impl Add<Duration> for Timestamp {
     }
 }
 
+/// As people and programs read it: RFC 3339, UTC, whole seconds.
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)
+        let seconds = self.0.div_euclid(1000);
+        let (year, month, day) = date(seconds.div_euclid(86_400));
+        if !(0..=9999).contains(&year) {
+            return f.write_str("never");
+        }
+        let second = seconds.rem_euclid(86_400);
+        let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+        write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
     }
+}
+
+/// The date so many days after 1 January 1970: years are counted from March on, so that a leap day is the last of its year, and
+/// in fours of centuries, which all have the same days.
+fn date(days: i64) -> (i64, i64, i64) {
+    let since_march = days + 719_468;
+    let (fours, day) = (since_march.div_euclid(146_097), since_march.rem_euclid(146_097));
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    (year + 400 * fours + i64::from(month <= 2), month, day)
 }
 
 fn millis(span: Duration) -> i64 {
@@ -72,5 +93,29 @@ impl Moment {
     /// An ordinary moment: expiry on, dice at zero, nothing lost.
     pub const fn at(now: Timestamp) -> Self {
         Self { now, expiry: true, dice: 0, recovering_since: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(millis: i64, expected: &str) {
+        assert_eq!(Timestamp::from_millis(millis).to_string(), expected);
+    }
+
+    #[test]
+    fn times_are_shown_as_people_read_them() {
+        check(0, "1970-01-01T00:00:00Z");
+        check(-1, "1969-12-31T23:59:59Z");
+        check(951_782_400_999, "2000-02-29T00:00:00Z");
+        check(951_868_800_000, "2000-03-01T00:00:00Z");
+        check(1_800_000_000_000, "2027-01-15T08:00:00Z");
+        check(4_107_542_399_000, "2100-02-28T23:59:59Z");
+        check(4_107_542_400_000, "2100-03-01T00:00:00Z");
+        check(253_402_300_799_999, "9999-12-31T23:59:59Z");
+        check(253_402_300_800_000, "never");
+        assert_eq!(Timestamp::NEVER.to_string(), "never");
+        check(i64::MIN, "never");
     }
 }

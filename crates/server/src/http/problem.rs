@@ -186,11 +186,7 @@ impl From<Refusal> for Problem {
                 "Claim again with the same key: the answer says where the intent stands. The report was kept in the journal."
             }
         };
-        let detail = match &refusal {
-            Refusal::TooEarly(at) => format!("a request could still arrive until {}", crate::wire::time(*at)),
-            refusal => refusal.to_string(),
-        };
-        Self::new(refusal.code(), detail, hint)
+        Self::new(refusal.code(), refusal.to_string(), hint)
     }
 }
 

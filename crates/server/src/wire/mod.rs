@@ -12,8 +12,7 @@ pub(crate) use asked::*;
 pub(crate) use inboxes::*;
 pub use told::*;
 
-/// A time as people and programs read it: RFC 3339, UTC, whole seconds.
+/// A time as people and programs read it.
 pub fn time(at: Timestamp) -> String {
-    jiff::Timestamp::from_millisecond(at.as_millis())
-        .map_or_else(|_| "never".to_owned(), |at| format!("{at:.0}"))
+    at.to_string()
 }

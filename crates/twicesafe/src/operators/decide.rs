@@ -7,13 +7,12 @@ use clap::Args;
 use serde_json::json;
 use twicesafe_core::journal::Event;
 use twicesafe_ledger::{
-    Actor, Answer, Code, Error, ExternalId, JournalRow, Ledger, Name, Noted, Refusal, Resolution, Status,
-    Stored,
+    Actor, Answer, Error, ExternalId, JournalRow, Ledger, Name, Noted, Refusal, Resolution, Status, Stored,
 };
 
 use super::{next, portrait, say};
 use crate::failure::Failure;
-use crate::output::{print_json, time};
+use crate::output::print_json;
 use crate::place;
 
 /// Which intent a decision is about, and who decides.
@@ -238,9 +237,9 @@ impl<'a> Decision<'a> {
     /// A refusal with what an operator needs to go on.
     fn explained(&self, refusal: Refusal) -> Failure {
         match refusal {
-            Refusal::TooEarly(at) => Failure::coded(
-                Code::TooEarly,
-                format!("a request could still arrive until {}", time(at)),
+            Refusal::TooEarly(_) => Failure::coded(
+                refusal.code(),
+                refusal.to_string(),
                 "Wait until then, look at the destination again, and decide.",
             ),
             Refusal::WrongStatus(_) | Refusal::Moved => Failure::coded(
