@@ -192,6 +192,14 @@ impl Actor {
     pub fn sweep() -> Self {
         Self("sweep".into())
     }
+
+    /// Whether both are the same person: a server calls somebody it knows `person:ann`, at the command line she is `ann`.
+    pub fn is_same_person(&self, other: &Self) -> bool {
+        fn own_name(actor: &Actor) -> &str {
+            actor.0.strip_prefix("person:").unwrap_or(&actor.0)
+        }
+        own_name(self) == own_name(other)
+    }
 }
 
 macro_rules! text {

@@ -81,11 +81,29 @@ async fn s30_what_people_are_shown_is_what_they_say_yes_to() {
     world.post("/v1/claim", &nothing).await.refused(400, "TS0070");
     let large = claim_with("0", json!({ "input": "x".repeat(300_000), "approval": {} }));
     world.post("/v1/claim", &large).await.refused(400, "TS0070");
-    let shown = |pay: u32| {
-        claim_with("1", json!({ "input": { "order": 1 }, "request": { "pay": pay }, "approval": {} }))
-    };
-    world.post("/v1/claim", &shown(1)).await.refused(423, "TS0017");
-    world.post("/v1/claim", &shown(1_000_000)).await.refused(422, "TS0010");
+    for (key, said) in
+        [("1", json!({ "input": { "order": 1 } })), ("2", json!({ "fingerprint": "f" })), ("3", json!({}))]
+    {
+        let shown = |pay: u32| {
+            let mut fields = said.clone();
+            fields["request"] = json!({ "pay": pay });
+            fields["approval"] = json!({});
+            claim_with(key, fields)
+        };
+        world.post("/v1/claim", &shown(1)).await.refused(423, "TS0017");
+        world.post("/v1/claim", &shown(1_000_000)).await.refused(422, "TS0010");
+        let approve = about(key).to_string();
+        let approved = world.send(
+            "POST",
+            "/v1/approve",
+            &[("content-type", "application/json"), ("twicesafe-actor", "boss")],
+            approve.as_bytes(),
+        );
+        assert_eq!(approved.await.status, 200);
+        world.post("/v1/claim", &shown(1)).await;
+        // The permit is out now, and is for what was said yes to.
+        world.post("/v1/claim", &shown(1_000_000)).await.refused(422, "TS0010");
+    }
     world.stop().await;
 }
 

@@ -152,13 +152,17 @@ async fn a_server_that_stops_answers_those_who_wait() {
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut idle = TcpStream::connect(address).await.unwrap();
     idle.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+    let mut half = TcpStream::connect(address).await.unwrap();
+    half.write_all(b"GET /hea").await.unwrap();
     tokio::time::sleep(Duration::from_millis(300)).await;
     tokio::time::timeout(Duration::from_secs(5), world.stop())
         .await
-        .expect("idle connections do not hold it up");
+        .expect("neither idle connections nor half a request hold it up");
     let mut heard = Vec::new();
     stream.read_to_end(&mut heard).await.unwrap();
-    Heard::parse(&heard).refused(409, "TS0015");
+    let heard = Heard::parse(&heard);
+    heard.refused(409, "TS0015");
+    assert_eq!(heard.headers["retry-after"], "1", "others can be asked at once");
     assert!(TcpStream::connect(address).await.is_err(), "nobody is accepted any more");
 }
 

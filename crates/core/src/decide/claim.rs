@@ -75,12 +75,6 @@ pub(super) fn unheard_of(
 /// A claim of an intent the ledger knows.
 pub(super) fn known(mut draft: Draft<'_>, claim: &Claim) -> Transition {
     draft.lapse();
-    if let Some(attempt) = draft.record.acting()
-        && attempt.claim_id == draft.command.id
-    {
-        let permit = draft.permit(false);
-        return draft.tell(Verdict::Proceed(permit));
-    }
     if draft.record.tombstone {
         return draft.refuse(Refusal::Purged);
     }
@@ -107,6 +101,13 @@ pub(super) fn known(mut draft: Draft<'_>, claim: &Claim) -> Transition {
         && matches!(draft.record.status, Status::Done | Status::Pending | Status::Review | Status::Held);
     if mismatch && !answers_all_the_same {
         return corrected(draft, claim);
+    }
+    // The same claim once more; with other input it would be another (S5).
+    if let Some(attempt) = draft.record.acting()
+        && attempt.claim_id == draft.command.id
+    {
+        let permit = draft.permit(false);
+        return draft.tell(Verdict::Proceed(permit));
     }
     match draft.record.status {
         Status::Done => {

@@ -15,11 +15,11 @@ pub(super) fn approve(mut draft: Draft<'_>, approve: &Approve) -> Transition {
         return draft.refuse(Refusal::Moved);
     }
     let rule = draft.record.policy.approval.clone().unwrap_or_default();
-    if who == draft.record.requested_by && !rule.requester_may_approve {
+    if who.is_same_person(&draft.record.requested_by) && !rule.requester_may_approve {
         return draft.refuse(Refusal::OwnRequest);
     }
     let approval = draft.record.approval.as_mut().expect("what is held waits for an approval");
-    if approval.approved_by.contains(&who) {
+    if approval.approved_by.iter().any(|other| other.is_same_person(&who)) {
         return draft.noted(false);
     }
     approval.approved_by.push(who.clone());

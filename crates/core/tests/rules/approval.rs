@@ -64,6 +64,17 @@ fn s30_who_asked_may_not_approve_unless_agreed() {
 }
 
 #[test]
+fn s30_who_comes_by_another_way_is_still_the_same_person() {
+    let mut ledger = held(ApprovalRule { people: 2, ..ApprovalRule::default() });
+    check_refused(ledger.approve("person:caller"), Refusal::OwnRequest);
+    assert!(changed(ledger.approve("person:ada")));
+    assert!(!changed(ledger.approve("ada")));
+    ledger.check(Status::Held, false);
+    assert!(changed(ledger.approve("token:ada")), "a token is nobody we know");
+    ledger.check(Status::Ready, false);
+}
+
+#[test]
 fn s30_two_people_are_two_different_people() {
     let mut ledger = held(ApprovalRule { people: 2, ..ApprovalRule::default() });
     assert!(changed(ledger.approve("ada")));

@@ -2,8 +2,8 @@
 
 use twicesafe_core::journal::Event;
 use twicesafe_core::{
-    Action, Alert, ApprovalRule, Approve, Fence, MarkUndone, Policy, Recovery, Refusal, Reject, Report,
-    Reset, Resolution, Resolve, Settle, Status, Verdict,
+    Action, Alert, ApprovalRule, Approve, Fence, MarkUndone, OnMismatch, Policy, Recovery, Refusal, Reject,
+    Report, Reset, Resolution, Resolve, Settle, Status, Verdict,
 };
 
 use super::ledger::*;
@@ -122,6 +122,24 @@ fn s12_a_claim_repeated_with_the_id_of_the_live_attempt_gets_the_same_permit() {
     let again = permit_in(ledger.apply(200, "caller", claim));
     assert_eq!((again.fence, again.send_within), (first.fence, first.send_within - 10 * SECOND));
     assert_eq!(ledger.journal.len(), 1);
+}
+
+#[test]
+fn s5_the_id_of_the_live_attempt_is_no_leave_for_other_input() {
+    let mut ledger = Ledger::new(Recovery::Person);
+    let claim = |ledger: &Ledger, input: &str| Action::Claim(Box::new(ledger.claim_of(input)));
+    let first = claim(&ledger, "input");
+    permit_in(ledger.apply(200, "caller", first.clone()));
+    let other = claim(&ledger, "other");
+    check_refused(ledger.apply(200, "caller", other.clone()), Refusal::Mismatch);
+    permit_in(ledger.apply(200, "caller", first));
+
+    // Where the key alone decides, it is the same claim.
+    let mut ledger =
+        Ledger::agreed(Policy { on_mismatch: OnMismatch::Replay, ..Policy::new(Recovery::Person) });
+    let first = claim(&ledger, "input");
+    let fence = permit_in(ledger.apply(200, "caller", first)).fence;
+    assert_eq!(permit_in(ledger.apply(200, "caller", other)).fence, fence);
 }
 
 #[test]

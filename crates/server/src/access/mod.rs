@@ -81,6 +81,11 @@ impl Access {
     }
 
     /// The tenants there are.
+    /// The ids of all tokens that act as somebody.
+    pub(crate) fn tokens_of(&self, actor: &Actor) -> Vec<String> {
+        self.tokens.ids_of(actor)
+    }
+
     pub(crate) fn tenants(&self) -> Vec<String> {
         let mut all: Vec<String> = self.tokens.tenants().iter().cloned().collect();
         if !all.iter().any(|tenant| tenant == principal::TENANT_DEFAULT) {

@@ -87,10 +87,7 @@ impl Principal {
     }
 
     pub(super) fn of(token: &Token, tenants: Arc<BTreeSet<String>>) -> Result<Self, InvalidName> {
-        let actor = match &token.person {
-            Some(person) => Actor::new(&format!("person:{person}"))?,
-            None => Actor::new(&format!("token:{}", token.name))?,
-        };
+        let actor = token.actor()?;
         let (tenant, prefixes, rights) = (token.tenant.clone(), token.scopes.clone(), token.rights.clone());
         let token = token.id.clone();
         Ok(Self { actor, reach: Some(Reach { token, tenant, tenants, prefixes, rights }) })

@@ -9,7 +9,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq;
 use tokio::sync::Mutex;
-use twicesafe_ledger::{Code, Filter, Ledger, Scope, Timestamp};
+use twicesafe_ledger::{Actor, Code, Filter, InvalidName, Ledger, Scope, Timestamp};
 
 use super::principal::{RESERVED, Right, TENANT_DEFAULT};
 use crate::error::ServerError;
@@ -54,6 +54,14 @@ pub struct Token {
 }
 
 impl Token {
+    /// Who acts with it.
+    pub(super) fn actor(&self) -> Result<Actor, InvalidName> {
+        match &self.person {
+            Some(person) => Actor::new(&format!("person:{person}")),
+            None => Actor::new(&format!("token:{}", self.name)),
+        }
+    }
+
     /// When it was made.
     pub fn created_at(&self) -> Timestamp {
         Timestamp::from_millis(self.created_at)
@@ -213,6 +221,13 @@ impl Tokens {
 
     pub(super) fn tenants(&self) -> Arc<BTreeSet<String>> {
         self.known().tenants.clone()
+    }
+
+    /// The ids of all tokens that act as somebody.
+    pub(super) fn ids_of(&self, actor: &Actor) -> Vec<String> {
+        let known = self.known();
+        let acts = |token: &&Arc<Token>| token.actor().is_ok_and(|own| own == *actor);
+        known.tokens.values().filter(acts).map(|token| token.id.clone()).collect()
     }
 
     /// The token that this text is, if it is good now.

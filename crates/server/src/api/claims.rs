@@ -144,21 +144,23 @@ fn intent(asked: ClaimRequest, principal: &Principal) -> Result<Intent, Problem>
             "Give `request`, or `input`: what would be sent.",
         ));
     }
-    intent = match (asked.input.as_deref(), &asked.fingerprint) {
-        (Some(_), Some(_)) => {
-            return Err(Problem::bad_request(
-                "both `input` and `fingerprint` are given",
-                "Leave one of them out.",
-            ));
+    let (input, fingerprint) = (asked.input.as_deref(), asked.fingerprint.as_deref());
+    if input.is_some() && fingerprint.is_some() {
+        return Err(Problem::bad_request(
+            "both `input` and `fingerprint` are given",
+            "Leave one of them out.",
+        ));
+    }
+    intent = match (asked.request.as_deref().filter(|_| is_held), input, fingerprint) {
+        // What people are shown is part of what they say yes to (S30).
+        (Some(request), _, _) => {
+            let fingerprint = fingerprint.map(|text| json!(text).to_string());
+            let said = input.map(RawValue::get).or(fingerprint.as_deref()).unwrap_or("null");
+            intent.json_input(format!(r#"{{"input":{said},"request":{}}}"#, request.get()))
         }
-        // What people are shown is part of what they say yes to.
-        (Some(input), None) if is_held && asked.request.is_some() => {
-            let request = asked.request.as_deref().map_or("null", RawValue::get);
-            intent.json_input(format!(r#"{{"input":{},"request":{request}}}"#, input.get()))
-        }
-        (Some(input), None) => intent.json_input(bytes_of(input)),
-        (None, Some(fingerprint)) => intent.input(fingerprint.clone()),
-        (None, None) => intent,
+        (None, Some(input), _) => intent.json_input(bytes_of(input)),
+        (None, None, Some(fingerprint)) => intent.input(fingerprint.to_owned()),
+        (None, None, None) => intent,
     };
     if let Some(shown) = shown {
         intent = intent.request(shown);

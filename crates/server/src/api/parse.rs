@@ -37,7 +37,8 @@ const MESSAGE_BYTES_MAX: usize = 2000;
 
 /// What serde says, without the values it quotes.
 fn told(message: &str) -> String {
-    let message = message.split(" at line ").next().unwrap_or(message);
+    // The last one is serde's; what is before it may be a caller's own words.
+    let message = message.rsplit_once(" at line ").map_or(message, |(message, _)| message);
     // A name of megabytes is neither repeated nor compared with others.
     if message.len() > MESSAGE_BYTES_MAX {
         return "a name or a value is far too long".to_owned();

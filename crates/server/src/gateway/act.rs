@@ -6,10 +6,10 @@ use std::time::Instant;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::Request;
-use hyper::header::{ACCEPT_ENCODING, HeaderMap};
+use hyper::header::{ACCEPT_ENCODING, HeaderMap, HeaderValue};
 use serde_json::Value;
 use tokio::sync::OwnedSemaphorePermit;
-use twicesafe_ledger::{Answer, Attempt, Counts, Finding, Ledger, Outcome, Recovery, Trouble};
+use twicesafe_ledger::{Answer, Attempt, Counts, Finding, Ledger, Outcome, Recovery, Source, Trouble};
 
 use super::answer::{Limits, Whole};
 use super::expression::Sight;
@@ -107,7 +107,7 @@ impl Errand {
             && !attempt.in_doubt()
         {
             match Box::pin(self.ask(asking, attempt.name().key.as_str(), &destination_key)).await {
-                Finding::Found(answer) => return Outcome::Answered(answer),
+                Finding::Found(answer) => return Outcome::Answered(adopted(answer)),
                 Finding::NotFound => {}
                 Finding::Silent { reason } => {
                     return Outcome::not_sent(&format!("the lookup before acting gave no answer: {reason}"));
@@ -244,6 +244,13 @@ impl Errand {
         }
         Ok(sending)
     }
+}
+
+/// What was there already, marked as such: nothing was sent (S25).
+fn adopted(answer: Answer) -> Answer {
+    let mut whole = Whole::from_kept(&answer);
+    whole.headers.insert(told::SOURCE, HeaderValue::from_static(Source::Lookup.as_str()));
+    whole.kept(answer.external_id.as_ref().map(twicesafe_ledger::ExternalId::as_str))
 }
 
 /// Whether a permit still lets the first byte leave (S9).

@@ -27,6 +27,8 @@ const POST_TIME_MAX: Duration = Duration::from_secs(15);
 /// How often is looked for answers that can be posted, and how many are posted at a time.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 const POSTS_MAX: usize = 8;
+/// Most who wait for the answer of one intent.
+const PROMISES_MAX: usize = 100;
 /// Longest address.
 const ADDRESS_BYTES_MAX: usize = 2000;
 
@@ -61,8 +63,17 @@ fn is_below(address: &str, allowed: &str) -> bool {
 /// Notes where an answer is to be posted, before anybody relies on it.
 pub(super) async fn promise(arrival: &Arrival<'_>, ended: &Ended, sending: &Sending) -> Result<(), Problem> {
     let (Some(address), Some(stored)) = (&sending.callback, &ended.stored) else { return Ok(()) };
-    let name = format!("{}:{}", stored.id.number(), stored.record.generation);
-    Ok(arrival.shared.ledger.store().put_note(KIND, &name, Some(address)).await?)
+    let store = arrival.shared.ledger.store();
+    let of_intent = format!("{}:{}:", stored.id.number(), stored.record.generation);
+    // Each who was told to wait is told: two runs of an automation have two addresses.
+    let name = format!("{of_intent}{}", &blake3::hash(address.as_bytes()).to_hex()[..16]);
+    let promised = store.notes(KIND).await?;
+    let of_intent = promised.iter().filter(|(other, _)| other.starts_with(&of_intent) && *other != name);
+    if of_intent.count() >= PROMISES_MAX {
+        let hint = "Ask again with the same key, and without `Twicesafe-Callback`.";
+        return Err(Problem::new(Code::CallbackRefused, "too many wait for this answer", hint));
+    }
+    Ok(store.put_note(KIND, &name, Some(address)).await?)
 }
 
 /// Posts what can be posted, until the server stops.
@@ -95,8 +106,9 @@ async fn look(shared: &Arc<Shared>) -> Result<(), Error> {
 
 async fn kept(shared: &Arc<Shared>, name: String, address: String) -> Result<(), Error> {
     let store = shared.ledger.store();
-    let parsed =
-        name.split_once(':').and_then(|(id, generation)| Some((id.parse().ok()?, generation.parse().ok()?)));
+    let mut parts = name.split(':');
+    let parsed = parts.next().zip(parts.next());
+    let parsed = parsed.and_then(|(id, generation)| Some((id.parse().ok()?, generation.parse().ok()?)));
     let Some((id, generation)) = parsed else { return Ok(()) };
     let Some(stored) = store.find_id(IntentId::new(id)).await? else {
         return Ok(store.put_note(KIND, &name, None).await?);

@@ -162,6 +162,10 @@ impl Due {
         if shared.pauses.has_destination(&destination.name) || destination.gate.is_shut() {
             return Ok(());
         }
+        // Who asked is on record, with which of their tokens is not: all that they asked for waits.
+        if shared.pauses.has_token(|| shared.access.tokens_of(&stored.record.requested_by)) {
+            return Ok(());
+        }
         if super::is_pin(name.scope.as_str()) {
             // A question that was under way when its server died: it is asked when somebody asks it, and not looked at again
             // until then.

@@ -78,6 +78,20 @@ enum Step {
     Item(usize),
 }
 
+/// Names of headers are small here, however somebody writes them: `request.headers['Idempotency-Key']`.
+fn with_small_headers(text: &str) -> String {
+    let mut parts = text.split("headers[");
+    let mut small = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        small.push_str("headers[");
+        let quoted = part.chars().next().filter(|first| "'\"".contains(*first));
+        let end = quoted.and_then(|quote| part[1..].find(quote)).map_or(0, |end| end + 1);
+        small.push_str(&part[..end].to_ascii_lowercase());
+        small.push_str(&part[end..]);
+    }
+    small
+}
+
 impl Expression {
     /// Reads an expression that may use those names.
     pub(crate) fn parse(text: &str, names: &[&str]) -> Result<Self, String> {
@@ -90,7 +104,7 @@ impl Expression {
                 "`{text}` has more than {SIGNS_MAX} signs, or brackets deeper than {DEPTH_MAX}"
             ));
         }
-        let program = Program::compile(text).map_err(|errors| {
+        let program = Program::compile(&with_small_headers(text)).map_err(|errors| {
             let errors = errors.to_string();
             let first = errors.lines().next().unwrap_or_default();
             format!("`{text}` is not an expression: {}", first.trim_start_matches("ERROR: "))

@@ -25,6 +25,14 @@ pub(crate) fn recipe(only: Option<&[String]>, without: Option<&[String]>) -> Rec
     }
 }
 
+/// Whether a recipe can be followed for a request: what it looks at must be there.
+pub(crate) fn check(recipe: &Recipe, view: &Value) -> Result<(), String> {
+    let Some(list) = recipe.as_str().strip_prefix(ONLY) else { return Ok(()) };
+    let texts: Vec<String> = serde_json::from_str(list).map_err(|error| error.to_string())?;
+    let sight = Sight { request: Some(view), ..Sight::default() };
+    texts.iter().try_for_each(|text| Expression::parse(text, OF_REQUEST)?.value(&sight).map(drop))
+}
+
 /// The fingerprint of a request by a recipe; `None`: the recipe is not one of the gateway's, or cannot be followed here.
 pub(crate) fn made(recipe: &Recipe, sending: &Sending, view: &Value) -> Option<Fingerprint> {
     let text = recipe.as_str();

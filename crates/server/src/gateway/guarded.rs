@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use hyper::header::HeaderValue;
 use serde_json::Value;
 use twicesafe_ledger::{Code, Intent, Key, KeyPart, Name};
 
@@ -25,7 +26,7 @@ pub(super) async fn answer(arrival: Arrival<'_>, request: &mut Request) -> Resul
     let callback = callback::wanted(&arrival, request)?;
     let is_rehearsal =
         request.header("twicesafe-test").is_some_and(|value| value.eq_ignore_ascii_case("true"));
-    let header_key = request.headers.get("idempotency-key").cloned();
+    let header_key = header_key(request)?;
     let (work, step) = (own(request, "twicesafe-work"), own(request, "twicesafe-step"));
     let sending = arrival.sending(request, callback);
     let view = Arc::new(sending.view_seen(&arrival.parameters, arrival.route.sees_headers));
@@ -39,6 +40,7 @@ pub(super) async fn answer(arrival: Arrival<'_>, request: &mut Request) -> Resul
     let wish = Wish { arrival: &arrival, sending: &sending, view: &view, work, step, is_rehearsal };
     let name = wish.name(header_key.as_ref())?;
     arrival.principal.demand_to_change(name.scope.as_str())?;
+    fingerprint::check(&arrival.route.recipe, &view).map_err(|why| not_worked_out("fingerprint", &why))?;
     let intent = wish.with_fingerprint(Intent::named(name));
     let ledger = arrival.shared.ledger.acting_as(&arrival.principal.actor);
     if let Some(ended) = ledger.recall(&intent)? {
@@ -87,6 +89,20 @@ pub(super) async fn answer(arrival: Arrival<'_>, request: &mut Request) -> Resul
     told::answer(&arrival.route, aside, errand.sending.callback.is_some(), ended, is_rehearsal)
 }
 
+/// The key in the head. Of two, nobody knows which counts, and whoever stands between may have put them into another order.
+pub(super) fn header_key(request: &Request) -> Result<Option<HeaderValue>, Problem> {
+    let mut keys = request.headers.get_all("idempotency-key").iter();
+    let first = keys.next();
+    match keys.all(|other| Some(other) == first) {
+        true => Ok(first.cloned()),
+        false => Err(Problem::new(
+            Code::KeyInvalid,
+            "there are two different headers Idempotency-Key",
+            "Send one, the same on every repetition.",
+        )),
+    }
+}
+
 fn own(request: &Request, name: &str) -> Option<String> {
     request.header(name).filter(|value| !value.is_empty()).map(str::to_owned)
 }
@@ -96,16 +112,22 @@ pub(super) fn named(
     arrival: &Arrival<'_>,
     sending: &Arc<Sending>,
     view: &Arc<Value>,
-    header: Option<&hyper::header::HeaderValue>,
+    header: Option<&HeaderValue>,
 ) -> Result<Name, Problem> {
     Wish { arrival, sending, view, work: None, step: None, is_rehearsal: false }.name(header)
+}
+
+/// Whether a person would be asked first, as far as the request alone tells.
+pub(super) fn is_asked_about(arrival: &Arrival<'_>, sending: &Arc<Sending>, view: &Arc<Value>) -> bool {
+    let wish = Wish { arrival, sending, view, work: None, step: None, is_rehearsal: false };
+    wish.says_asked().unwrap_or(true)
 }
 
 /// The scope a read would be in if it were a write: what a token that is confined to scopes must reach.
 pub(super) fn scope_of_read(arrival: &Arrival<'_>, sending: &Sending) -> String {
     let (view, sending) = (Arc::new(sending.view(&arrival.parameters)), Arc::new(sending.clone()));
     let wish = Wish { arrival, sending: &sending, view: &view, work: None, step: None, is_rehearsal: false };
-    let account = arrival.route.account.as_ref().and_then(|account| wish.word(account).ok());
+    let account = arrival.route.account.as_ref().and_then(|account| wish.word("account", account).ok());
     wish.scope(account)
 }
 
@@ -142,14 +164,19 @@ impl Wish<'_> {
                 Err(_) => {}
             }
         }
-        let work = self.word_or(&route.work, self.work.as_deref())?;
+        let work = self.word_or("work", &route.work, self.work.as_deref())?;
         if let Some(work) = work {
-            let step = self.word_or(&route.step, self.step.as_deref())?;
+            let step = self.word_or("step", &route.step, self.step.as_deref())?;
             let step = step.unwrap_or_else(|| self.action().into_owned());
             intent = intent.step(&principal.own_name(&work)?, &step)?;
         }
-        if let Some(lane) = &route.lane {
-            let entity = format!("{}:{}", destination.name, self.word(lane)?);
+        // What is only tried out neither waits for what is meant nor is in its way.
+        if let Some(lane) = route.lane.as_ref().filter(|_| !self.is_rehearsal) {
+            let mut entity = format!("{}:{}", destination.name, self.word("lane", lane)?);
+            // The same object of another account is another object (S3).
+            if let Some(account) = &route.account {
+                entity = format!("{}:{entity}", self.word("account", account)?);
+            }
             let version = match &route.version {
                 Some(expression) => Some(self.integer(expression)?),
                 None => None,
@@ -175,17 +202,17 @@ impl Wish<'_> {
     }
 
     /// Scope and key (S2, S3).
-    fn name(&self, header: Option<&hyper::header::HeaderValue>) -> Result<Name, Problem> {
+    fn name(&self, header: Option<&HeaderValue>) -> Result<Name, Problem> {
         let route = &self.arrival.route;
         let account = match self.is_rehearsal {
             true => Some("rehearsal".to_owned()),
-            false => route.account.as_ref().map(|account| self.word(account)).transpose()?,
+            false => route.account.as_ref().map(|account| self.word("account", account)).transpose()?,
         };
         let scope = self.scope(account);
         let mut key = match &route.key {
             Some(expressions) => self.key(expressions)?,
             None => match header {
-                Some(value) => Key::from_header(value.to_str().map_err(|_| {
+                Some(value) => Key::from_header(std::str::from_utf8(value.as_bytes()).map_err(|_| {
                     Problem::new(
                         Code::KeyInvalid,
                         "the Idempotency-Key is not text",
@@ -245,15 +272,19 @@ impl Wish<'_> {
         }
     }
 
+    fn says_asked(&self) -> Result<bool, Problem> {
+        match &self.arrival.route.approve {
+            None => Ok(false),
+            Some(Asked::Always) => Ok(true),
+            Some(Asked::If(expression)) => {
+                expression.holds(&self.sight()).map_err(|why| not_worked_out("approve", &why))
+            }
+        }
+    }
+
     async fn must_be_asked(&self, name: &Name) -> Result<bool, Problem> {
         let route = &self.arrival.route;
-        let asked = match &route.approve {
-            None => false,
-            Some(Asked::Always) => true,
-            Some(Asked::If(expression)) => {
-                expression.holds(&self.sight()).map_err(|why| not_worked_out("approve", &why))?
-            }
-        };
+        let asked = self.says_asked()?;
         // A rehearsal is not counted, and writes without a route are not counted together: where things are counted, somebody
         // is asked about those.
         let is_uncounted = (self.is_rehearsal || route.action.is_none()) && !route.caps.is_empty();
@@ -264,18 +295,23 @@ impl Wish<'_> {
         Box::pin(caps::are_reached(self.arrival, name, &self.sight())).await
     }
 
-    fn word(&self, word: &Word) -> Result<String, Problem> {
+    fn word(&self, what: &str, word: &Word) -> Result<String, Problem> {
         match word {
             Word::Fixed(text) => Ok(text.clone()),
             Word::Given(expression) => {
-                Ok(expression.name(&self.sight()).map_err(|why| not_worked_out("name", &why))?.to_string())
+                Ok(expression.name(&self.sight()).map_err(|why| not_worked_out(what, &why))?.to_string())
             }
         }
     }
 
-    fn word_or(&self, word: &Option<Word>, header: Option<&str>) -> Result<Option<String>, Problem> {
+    fn word_or(
+        &self,
+        what: &str,
+        word: &Option<Word>,
+        header: Option<&str>,
+    ) -> Result<Option<String>, Problem> {
         match word {
-            Some(word) => self.word(word).map(Some),
+            Some(word) => self.word(what, word).map(Some),
             None => Ok(header.map(str::to_owned)),
         }
     }

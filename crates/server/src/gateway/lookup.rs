@@ -8,9 +8,11 @@ use twicesafe_ledger::{Attempt, Body, Finding};
 use super::act::{Errand, drop_credentials, request};
 use super::answer::Whole;
 use super::expression::Sight;
+use super::outcome::Seen;
 use super::route::Asking;
 use super::sending::{Sending, is_credential};
 use super::upstream::{Care, Failure};
+use crate::config::destinations::Means;
 
 /// Largest answer of a lookup.
 const LOOKUP_BYTES_MAX: usize = 4 << 20;
@@ -53,12 +55,22 @@ impl Errand {
         }
         let view = whole.view();
         let sight = Sight { answer: Some(&view), ..sight };
+        // What is no success for an act is no answer to a question.
+        let seen = Seen { status, retry_after: None, sight, in_doubt: false };
+        if self.route.table.meaning(&seen) != Means::Answered {
+            return silent(format!("it answered {status}, which is no success here"));
+        }
+        let sight = seen.sight;
         match asking.found.as_ref().map_or(Ok(true), |found| found.holds(&sight)) {
             Ok(true) => {
                 let id = asking.external_id.as_ref().and_then(|expression| expression.name(&sight).ok());
                 Finding::Found(whole.kept(id.map(|id| id.to_string()).as_deref()))
             }
-            Ok(false) => Finding::NotFound,
+            Ok(false) => match asking.conclusive.as_ref().map_or(Ok(true), |all| all.holds(&sight)) {
+                Ok(true) => Finding::NotFound,
+                Ok(false) => silent("it did not show everything there is".to_owned()),
+                Err(why) => silent(why),
+            },
             Err(why) => silent(why),
         }
     }

@@ -24,6 +24,13 @@ use crate::http::{Problem, Request, Response};
 /// The part of scopes under which what is observed is recorded.
 pub(super) const OBSERVED: &str = "observe";
 
+/// What stands for an answer that never came.
+const DOUBTFUL: &str = "nobody knows whether it happened";
+
+fn is_doubtful(answer: &Answer) -> bool {
+    answer.head.is_empty() && answer.bytes().is_some_and(|body| body == DOUBTFUL.as_bytes())
+}
+
 /// Passes a write on and records what guarding would have done.
 pub(super) async fn answer(arrival: Arrival<'_>, request: &mut Request) -> Result<Response, Problem> {
     let header_key = request.headers.get("idempotency-key").cloned();
@@ -36,6 +43,10 @@ pub(super) async fn answer(arrival: Arrival<'_>, request: &mut Request) -> Resul
     if let Some(finding) = finding {
         record(&arrival, &sending, "refused", finding);
     }
+    if guarded::is_asked_about(&arrival, &sending, &view) {
+        let finding = json!({ "why": "a person would have been asked first", "code": Code::Held.as_str() });
+        record(&arrival, &sending, "refused", finding);
+    }
     let ledger = arrival.shared.ledger.acting_as(&arrival.principal.actor);
     let claimed = match &intent {
         Some(intent) => Some(ledger.claim(intent).await),
@@ -44,6 +55,9 @@ pub(super) async fn answer(arrival: Arrival<'_>, request: &mut Request) -> Resul
     let prevented = |why: &str| Some(("prevented", json!({ "why": why })));
     let (permit, finding) = match claimed {
         Some(Ok(Claimed::Proceed(permit))) => (Some(permit), None),
+        Some(Ok(Claimed::Replay(given))) if given.answer.as_ref().is_some_and(is_doubtful) => {
+            (None, prevented("nobody knew whether it had happened"))
+        }
         Some(Ok(Claimed::Replay(_))) => (None, prevented("it was done before")),
         Some(Ok(Claimed::Wait { .. })) => (None, prevented("the same was under way, or had just failed")),
         Some(Ok(Claimed::Refused(_))) => (None, prevented("it had just been refused")),
@@ -74,6 +88,11 @@ pub(super) async fn answer(arrival: Arrival<'_>, request: &mut Request) -> Resul
             let whole = exchanged.as_ref().map(|(_, whole)| whole.clone()).map_err(Clone::clone);
             let settled = match errand.observed(permit.attempt(), &whole).await {
                 Outcome::Answered(answer) => permit.settle(Ok(answer)).await,
+                // Guarded, it would have been looked up, or a person asked: a repetition would not have been sent. Nobody is
+                // asked about what is only watched.
+                Outcome::Unknown { .. } if errand.route.policy.recovery != Recovery::Repeat => {
+                    permit.settle(Ok(Answer::of(DOUBTFUL))).await
+                }
                 other => permit.settle(Err(Trouble::from_outcome(other))).await,
             };
             if let Err(error) = settled {

@@ -39,6 +39,13 @@ impl Pauses {
         !paused.is_empty() && paused.contains_key(&format!("inbox:{name}"))
     }
 
+    /// Whether one of these tokens is paused.
+    pub(crate) fn has_token(&self, ids: impl FnOnce() -> Vec<String>) -> bool {
+        let paused = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        paused.keys().any(|name| name.starts_with("token:"))
+            && ids().iter().any(|id| paused.contains_key(&format!("token:{id}")))
+    }
+
     /// Why something is paused, if it is.
     pub(crate) fn why(&self, what: Pausable, name: &str) -> Option<String> {
         let paused = self.0.read().unwrap_or_else(PoisonError::into_inner);

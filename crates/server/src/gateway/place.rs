@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 
 use super::sending::{Sending, is_json};
 use super::template::percent_encode;
+use crate::http::request::pairs;
 
 /// A place in a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +16,8 @@ pub(crate) enum Place {
     Header(HeaderName),
     /// A path of fields.
     Body(Vec<String>),
+    /// The same, but for the first one in a JSON text, where the body is a form.
+    BodyWithJson(Vec<String>),
     Query(String),
 }
 
@@ -44,6 +47,14 @@ impl Place {
         }
     }
 
+    /// Where the body is a form, its first field holds JSON.
+    pub(crate) fn with_json_in_forms(self) -> Self {
+        match self {
+            Self::Body(steps) => Self::BodyWithJson(steps),
+            other => other,
+        }
+    }
+
     /// Writes a text there. An error: there is no such place in this request.
     pub(crate) fn write(&self, sending: &mut Sending, text: &str) -> Result<(), String> {
         match self {
@@ -66,46 +77,62 @@ impl Place {
                 sending.query = Some(query);
                 Ok(())
             }
-            Self::Body(steps) => {
-                let media_type = sending.media_type();
-                if media_type == "application/x-www-form-urlencoded" {
-                    sending.body = with_form_field(&sending.body, steps, text)?;
-                    return Ok(());
-                }
-                if !is_json(&media_type) {
-                    return Err(format!("a body of type `{media_type}` has no fields; send JSON or a form"));
-                }
-                sending.body = with_json_field(&sending.body, steps, Value::from(text))?;
-                Ok(())
-            }
+            Self::Body(_) | Self::BodyWithJson(_) => self.write_value(sending, Value::from(text)),
         }
+    }
+
+    /// Writes a value to a field of the body; a form has texts only.
+    fn write_value(&self, sending: &mut Sending, value: Value) -> Result<(), String> {
+        let (Self::Body(steps) | Self::BodyWithJson(steps)) = self else {
+            return Err("this is not a field of the body".to_owned());
+        };
+        let media_type = sending.media_type();
+        sending.body = if is_json(&media_type) {
+            with_json_field(&sending.body, steps, value)?
+        } else if media_type != "application/x-www-form-urlencoded" {
+            return Err(format!("a body of type `{media_type}` has no fields; send JSON or a form"));
+        } else if let (Self::BodyWithJson(_), [first, rest @ ..]) = (self, steps.as_slice())
+            && !rest.is_empty()
+        {
+            let before = form_field(&sending.body, first)?.unwrap_or_default();
+            let text = with_json_field(before.as_bytes(), rest, value)
+                .map_err(|why| format!("the field `{first}` of the form: {why}"))?;
+            with_form_field(&sending.body, &steps[..1], &String::from_utf8_lossy(&text))?
+        } else {
+            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            with_form_field(&sending.body, steps, &text)?
+        };
+        Ok(())
     }
 }
 
 /// Fields of the body that must say something fixed.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Fixed(Vec<(Vec<String>, Value)>);
+pub(crate) struct Fixed(Vec<(Place, Value)>);
 
 impl Fixed {
     pub(crate) fn read(written: &BTreeMap<String, Value>) -> Result<Self, String> {
-        let field = |(path, value): (&String, &Value)| match Place::read(None, Some(path), None)? {
-            Place::Body(steps) => Ok((steps, value.clone())),
-            _ => Err(format!("`{path}` is not a field of the body")),
-        };
+        let field =
+            |(path, value): (&String, &Value)| Ok((Place::read(None, Some(path), None)?, value.clone()));
         Ok(Self(written.iter().map(field).collect::<Result<_, String>>()?))
     }
 
+    pub(crate) fn with_json_in_forms(self) -> Self {
+        Self(self.0.into_iter().map(|(place, value)| (place.with_json_in_forms(), value)).collect())
+    }
+
     pub(crate) fn write(&self, sending: &mut Sending) -> Result<(), String> {
-        for (steps, value) in &self.0 {
-            match is_json(&sending.media_type()) {
-                true => sending.body = with_json_field(&sending.body, steps, value.clone())?,
-                false => {
-                    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-                    Place::Body(steps.clone()).write(sending, &text)?;
-                }
-            }
-        }
-        Ok(())
+        self.0.iter().try_for_each(|(place, value)| place.write_value(sending, value.clone()))
+    }
+}
+
+/// A field of a form, if it is there once.
+fn form_field(body: &[u8], name: &str) -> Result<Option<String>, String> {
+    let form = std::str::from_utf8(body).map_err(|_| "the form is not text".to_owned())?;
+    let mut found = pairs(form).into_iter().filter(|(own, _)| own == name).map(|(_, value)| value);
+    match (found.next(), found.next()) {
+        (first, None) => Ok(first),
+        _ => Err(format!("the form has `{name}` twice")),
     }
 }
 
@@ -186,6 +213,13 @@ mod tests {
         check(&body, "text/plain", "x", Err(()));
         let form = "application/x-www-form-urlencoded";
         check(&body, form, "a=1&metadata[key]=old", Ok(("a=1&metadata%5Bkey%5D=k%201", query)));
+        let text = body.with_json_in_forms();
+        check(&text, "application/json", r#"{"a":1}"#, Ok((r#"{"a":1,"metadata":{"key":"k 1"}}"#, query)));
+        check(&text, form, "a=1", Ok(("a=1&metadata=%7B%22key%22%3A%22k%201%22%7D", query)));
+        let both = "a=1&metadata=%7B%22b%22%3A2%2C%22key%22%3A%22k%201%22%7D";
+        check(&text, form, "metadata=%7B%22b%22%3A2%7D&a=1", Ok((both, query)));
+        check(&text, form, "metadata=text", Err(()));
+        check(&text, form, "metadata=%7B%7D&metadata=%7B%7D", Err(()));
         let parameter = Place::read(None, None, Some("requestid")).expect("it is right");
         check(&parameter, "text/plain", "x", Ok(("x", Some("a=1&requestid=k%201"))));
         assert!(Place::read(Some("a"), Some("b"), None).is_err());

@@ -224,8 +224,15 @@ fn routes(
         notes.about = format!("{about}.routes.{shown}");
         let pattern = notes.take("match", Pattern::parse(&route.r#match));
         let is_read = route.read || pattern.as_ref().is_some_and(Pattern::reads);
-        if !is_read {
-            notes.take("action", check_action(action.as_deref()));
+        match is_read {
+            false => drop(notes.take("action", check_action(action.as_deref()))),
+            // Nobody may rely on what is passed over.
+            true => {
+                for field in route.rules().that_only_writes_have(false) {
+                    let words = "reads are passed on as they are; if this one changes something, write `match: ANY ...`";
+                    notes.take::<()>(field, Err(words.to_owned()));
+                }
+            }
         }
         routes.extend(Route::read(pattern, action, is_read, rules, notes).map(Arc::new));
     }

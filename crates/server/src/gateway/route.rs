@@ -133,6 +133,8 @@ pub(crate) struct Asking {
     pub(crate) body: Option<Document>,
     pub(crate) headers: Vec<(HeaderName, Template)>,
     pub(crate) found: Option<Expression>,
+    /// Whether not finding it says anything.
+    pub(crate) conclusive: Option<Expression>,
     pub(crate) external_id: Option<Expression>,
     pub(crate) when: When,
     /// The address is that of the thing itself: a 404 says that it is not there.
@@ -247,7 +249,7 @@ impl Route {
                 .as_ref()
                 .and_then(|rules| notes.take("expect", Expectation::read(rules)))
                 .map(Arc::new),
-            keep: rules.keep.clone().map(|texts| texts.0).unwrap_or_default(),
+            keep: kept(&rules),
             facts: Facts {
                 is_irreversible: rules.irreversible.unwrap_or_default(),
                 moves_money: rules.moves_money.unwrap_or_default(),
@@ -271,6 +273,17 @@ impl Route {
     }
 }
 
+/// Headers that are kept: those an operator names, and those that expressions look at, which are no secrets then.
+fn kept(rules: &Rules) -> Vec<String> {
+    let named = rules.keep.iter().flat_map(|texts| texts.0.clone());
+    let texts = texts(rules);
+    let seen = texts.iter().filter(|text| may_see_headers(text)).flat_map(|text| {
+        // What is quoted may be one.
+        text.split(['\'', '"']).skip(1).step_by(2).map(str::to_owned)
+    });
+    named.chain(seen).collect()
+}
+
 /// Everything in it that may be, or hold, an expression over the request.
 fn texts(rules: &Rules) -> Vec<String> {
     let lists = [&rules.key, &rules.fingerprint];
@@ -281,7 +294,7 @@ fn texts(rules: &Rules) -> Vec<String> {
     all.extend(rules.stamp.iter().filter_map(|stamp| stamp.r#as.clone()));
     all.extend(rules.outcomes.iter().flat_map(|table| &table.0).filter_map(|reading| reading.when.clone()));
     if let Some(RecoveryRules::Lookup(lookup) | RecoveryRules::NativeKey(_, Some(lookup))) = &rules.recovery {
-        let own = [&lookup.get, &lookup.post, &lookup.found, &lookup.external_id];
+        let own = [&lookup.get, &lookup.post, &lookup.found, &lookup.conclusive, &lookup.external_id];
         all.extend(own.into_iter().flatten().cloned());
         all.extend(lookup.body.as_ref().map(ToString::to_string));
         all.extend(lookup.headers.values().cloned());
@@ -366,11 +379,13 @@ impl NativeKey {
 
 impl Stamp {
     fn read(written: &written::Stamp) -> Result<Self, String> {
-        let text = written.r#as.as_deref().unwrap_or("{{ destination_key }}");
-        Ok(Self {
-            place: Place::read(written.header.as_deref(), written.body.as_deref(), written.query.as_deref())?,
-            with: Fixed::read(&written.with)?,
-            text: Template::parse(text, OF_LOOKUP)?,
+        let text = Template::parse(written.r#as.as_deref().unwrap_or("{{ destination_key }}"), OF_LOOKUP)?;
+        let place =
+            Place::read(written.header.as_deref(), written.body.as_deref(), written.query.as_deref())?;
+        let with = Fixed::read(&written.with)?;
+        Ok(match written.json_in_forms {
+            true => Self { place: place.with_json_in_forms(), with: with.with_json_in_forms(), text },
+            false => Self { place, with, text },
         })
     }
 }
@@ -406,6 +421,7 @@ impl Asking {
             body: written.body.as_ref().map(|body| Document::parse(body, OF_LOOKUP)).transpose()?,
             headers: written.headers.iter().map(header).collect::<Result<_, String>>()?,
             found: written.found.as_ref().map(expression).transpose()?,
+            conclusive: written.conclusive.as_ref().map(expression).transpose()?,
             external_id: written.external_id.as_ref().map(expression).transpose()?,
             when: written.when,
             asks_for_itself,

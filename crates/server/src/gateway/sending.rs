@@ -79,7 +79,7 @@ impl Sending {
             if is_idle(name) || is_credential(name) {
                 continue;
             }
-            match value.to_str() {
+            match std::str::from_utf8(value.as_bytes()) {
                 Ok(value)
                     if is_harmless(name)
                         || keep.iter().any(|kept| kept.eq_ignore_ascii_case(name.as_str())) =>
@@ -114,7 +114,7 @@ impl Sending {
                 _ => {
                     headers.append(
                         HeaderName::from_bytes(name.as_bytes()).ok()?,
-                        HeaderValue::from_str(value).ok()?,
+                        HeaderValue::from_bytes(value.as_bytes()).ok()?,
                     );
                 }
             }
@@ -198,12 +198,26 @@ pub(crate) fn is_between_two(name: &str) -> bool {
 /// Headers that say who somebody is, as far as names tell.
 pub(crate) fn is_credential(name: &HeaderName) -> bool {
     let name = name.as_str();
-    matches!(name, "authorization" | "proxy-authorization" | "cookie" | "set-cookie")
-        || ["token", "secret", "api-key", "apikey", "auth", "password", "signature", "session"]
+    let has_part = |part: &str| name.split(['-', '_', '.']).any(|own| own == part);
+    has_part("cookie")
+        || has_part("auth")
+        || ["token", "secret", "api-key", "apikey", "authori", "authent", "password", "signature", "session"]
             .iter()
             .any(|word| name.contains(word))
-        || name.ends_with("-key") && name != "idempotency-key"
+        || name.ends_with("-key") && !KEYS_OF_THINGS.iter().any(|thing| name.ends_with(thing))
 }
+
+/// Keys that name something and open nothing.
+const KEYS_OF_THINGS: [&str; 8] = [
+    "idempotency-key",
+    "partition-key",
+    "routing-key",
+    "row-key",
+    "sort-key",
+    "deduplication-key",
+    "dedupe-key",
+    "object-key",
+];
 
 /// Headers that change nothing about what is asked for.
 pub(crate) fn is_idle(name: &HeaderName) -> bool {
@@ -235,9 +249,13 @@ pub(crate) fn is_idle(name: &HeaderName) -> bool {
             | "newrelic"
             | "uber-trace-id"
             | "elastic-apm-traceparent"
-    ) || ["sec-", "x-forwarded-", "x-stainless-", "x-datadog-", "x-b3-", "x-instana-", "x-envoy-", "cf-"]
-        .iter()
-        .any(|begin| name.starts_with(begin))
+    ) || name.ends_with("client-user-agent")
+        || name.ends_with("client-info")
+        || name.ends_with("api-client")
+        || name.ends_with("-telemetry")
+        || ["sec-", "x-forwarded-", "x-stainless-", "x-datadog-", "x-b3-", "x-instana-", "x-envoy-", "cf-"]
+            .iter()
+            .any(|begin| name.starts_with(begin))
 }
 
 /// Headers that hold no secret and matter.

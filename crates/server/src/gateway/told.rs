@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hyper::StatusCode;
-use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION};
 use serde_json::json;
 use twicesafe_ledger::{
     Answer, Body as KeptBody, Code, Ended, Error, Given, Refusal, Source, Status, Stored,
@@ -22,9 +22,10 @@ const INTENT: HeaderName = HeaderName::from_static("twicesafe-intent");
 const ATTEMPT: HeaderName = HeaderName::from_static("twicesafe-attempt");
 const STATUS: HeaderName = HeaderName::from_static("twicesafe-status");
 const EXPIRES: HeaderName = HeaderName::from_static("twicesafe-expires");
+pub(super) const SOURCE: HeaderName = HeaderName::from_static("twicesafe-source");
 const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 
-/// What a refusal is told as that came as a 2xx.
+/// What a refusal is told as that came as a 2xx or 3xx.
 const REFUSED: StatusCode = StatusCode::UNPROCESSABLE_ENTITY;
 /// When to ask again if nobody knows better.
 const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(1);
@@ -51,6 +52,12 @@ pub(super) fn answer(
                 Problem::bad_request(format!("the key cannot be written into the request: {why}"), hint);
             problem.with(stored.as_deref().map(facts).unwrap_or_default()).into_response()
         }
+        (Err(Error::Held { .. }), _) if is_rehearsal && route.on_hold.is_none() => {
+            let hint = "A rehearsal has a key of its own, so asking again makes another one. Somebody can say yes to this one: the server \
+                        sends it then, and `twicesafe show` has the answer.";
+            let problem = Problem::new(Code::Held, "a person must say yes first; nothing was sent", hint);
+            problem.with(stored.as_deref().map(facts).unwrap_or_default()).into_response()
+        }
         (Err(error), _) => told(route, is_called_back, error, stored.as_deref())?,
     };
     if let Some(stored) = stored.as_deref() {
@@ -63,11 +70,14 @@ pub(super) fn answer(
 }
 
 /// A refusal that came as a 2xx, `200 {"ok": false}`, must not look like success: a no-code tool goes on after any of them
-/// (S19). The body stays as it is.
+/// (S19). One that came as a redirect would be followed, past everything that guards it. The body stays as it is.
 fn not_a_success(mut response: Response, status: StatusCode) -> Response {
-    if response.status.is_success() {
+    if response.status.is_success() || response.status.is_redirection() {
         response.headers.insert("twicesafe-original-status", HeaderValue::from(response.status.as_u16()));
         response.status = status;
+        if let Some(elsewhere) = response.headers.remove(LOCATION) {
+            response.headers.insert("twicesafe-original-location", elsewhere);
+        }
     }
     response
 }
@@ -94,7 +104,7 @@ fn of_given(given: &Given, stored: Option<&Stored>) -> Response {
         headers.insert(REPLAYED, HeaderValue::from_static("true"));
     }
     if given.source != Source::Act {
-        headers.insert("twicesafe-source", HeaderValue::from_static(given.source.as_str()));
+        headers.insert(SOURCE, HeaderValue::from_static(given.source.as_str()));
     }
     if given.mismatch {
         headers.insert("twicesafe-mismatch", HeaderValue::from_static("true"));

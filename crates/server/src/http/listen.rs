@@ -3,11 +3,12 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hyper::StatusCode;
 use hyper::body::Incoming;
-use hyper::header::{CONNECTION, HeaderValue};
+use hyper::header::{CONNECTION, HeaderValue, RETRY_AFTER};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -24,6 +25,8 @@ use super::{Body, Problem, Request, Response, Tls, tls, two};
 const CONNECTIONS_MAX: usize = 20_000;
 /// How long the head of a request may take, and how long a connection may stay idle.
 pub(super) const HEAD_TIME_MAX: Duration = Duration::from_secs(30);
+/// How long the head of a first request may still take once the server stops.
+const LAST_HEAD_TIME_MAX: Duration = Duration::from_secs(1);
 /// Largest head of a request.
 pub(super) const HEAD_BYTES_MAX: usize = 32 << 10;
 const HEADERS_MAX: usize = 100;
@@ -176,7 +179,9 @@ impl<D: Door> Caller<D> {
 
     async fn one<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(self, stream: S) -> hyper::Result<()> {
         let mut drain = self.drain.clone();
-        let service = service_fn(move |request: hyper::Request<Incoming>| {
+        let has_asked = AtomicBool::new(false);
+        let service = service_fn(|request: hyper::Request<Incoming>| {
+            has_asked.store(true, Ordering::Relaxed);
             let (door, request) = (self.door.clone(), self.request(request));
             async move { Ok::<hyper::Response<Body>, Infallible>(answered(&*door, request, true).await) }
         });
@@ -194,7 +199,11 @@ impl<D: Door> Caller<D> {
             ended = connection.as_mut() => ended,
             () = drain.begun() => {
                 connection.as_mut().graceful_shutdown();
-                connection.await
+                match has_asked.load(Ordering::Relaxed) {
+                    true => connection.await,
+                    // Half a request is not waited for as long as it could take.
+                    false => tokio::time::timeout(LAST_HEAD_TIME_MAX, connection.as_mut()).await.unwrap_or(Ok(())),
+                }
             }
         }
     }
@@ -231,6 +240,10 @@ async fn answered<D: Door>(door: &D, mut request: Request, can_close: bool) -> h
     if can_close && request.is_unread() {
         // Who was refused early need not be listened to.
         response.headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    if request.drain.has_begun() && response.headers.contains_key(RETRY_AFTER) {
+        // Another server, or the next one here, can be asked at once.
+        response.headers.insert(RETRY_AFTER, HeaderValue::from(1));
     }
     response.into_hyper()
 }

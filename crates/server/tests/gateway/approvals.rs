@@ -133,7 +133,7 @@ async fn s27_a_caller_may_wait_for_a_yes_or_be_told_that_it_was_accepted() {
 }
 
 #[tokio::test]
-async fn s27_the_answer_is_posted_once_to_where_the_caller_said() {
+async fn s27_the_answer_is_posted_once_to_everybody_who_was_told_to_wait() {
     let automation = Destination::new().await;
     let more = format!("callbacks: [ {}/waiting ]", automation.base());
     let gateway = Gateway::with("auth: none", &format!("{REFUND}\n  on_hold: callback"), &more).await;
@@ -144,6 +144,11 @@ async fn s27_the_answer_is_posted_once_to_where_the_caller_said() {
     let heard =
         gateway.post_with("/refunds", &[("twicesafe-callback", &address)], &refund("large", 500)).await;
     assert_eq!(heard.status, 202, "{heard:?}");
+    // Another run of the same automation waits elsewhere, and the first one once more.
+    for address in [format!("{}/waiting/8", automation.base()), address.clone()] {
+        let again = [("twicesafe-callback", address.as_str())];
+        assert_eq!(gateway.post_with("/refunds", &again, &refund("large", 500)).await.status, 202);
+    }
     let number: i64 = heard.headers["twicesafe-intent"].parse().unwrap();
     let listed = gateway.world.get(&format!("/v1/intents?scope={SCOPE}")).await;
     let held = listed.json["intents"]
@@ -155,16 +160,19 @@ async fn s27_the_answer_is_posted_once_to_where_the_caller_said() {
         .clone();
     gateway.decide("approve", &held).await;
     for _ in 0..200 {
-        if !automation.effects().is_empty() {
+        if automation.effects().len() == 2 {
             break;
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     tokio::time::sleep(Duration::from_millis(1500)).await;
-    automation.check_effects(1);
-    let posted = &automation.effects()[0];
-    assert!(posted.line.starts_with("POST /waiting/7 "), "{posted:?}");
-    assert_eq!((&posted.body["status"], &posted.body["answer"]["status"]), (&json!("done"), &json!(201)));
+    automation.check_effects(2);
+    let mut posted = automation.effects();
+    posted.sort_by(|a, b| a.line.cmp(&b.line));
+    for (posted, place) in posted.iter().zip(["POST /waiting/7 ", "POST /waiting/8 "]) {
+        assert!(posted.line.starts_with(place), "{posted:?}");
+        assert_eq!((&posted.body["status"], &posted.body["answer"]["status"]), (&json!("done"), &json!(201)));
+    }
     gateway.crm.check_effects(1);
 }
 

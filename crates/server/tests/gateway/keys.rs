@@ -191,6 +191,59 @@ async fn s3_tenants_and_accounts_are_apart_and_secrets_are_not() {
 }
 
 #[tokio::test]
+async fn s2_of_two_keys_nobody_knows_which_counts() {
+    let routes = "- match: POST /contacts\n  action: contact.create";
+    let gateway = Gateway::with_routes(routes).await;
+    for keys in [["aa", "bb"], ["bb", "aa"]] {
+        let keys = keys.map(|key| ("idempotency-key", key));
+        gateway.post_with("/contacts", &keys, &contact("a")).await.refused(400, "TS0002");
+    }
+    gateway.crm.check_effects(0);
+    for keys in [["k\u{e4}", "k\u{e4}"], ["k\u{e4}", "k\u{e4}"]] {
+        let keys = keys.map(|key| ("idempotency-key", key));
+        assert_eq!(gateway.post_with("/contacts", &keys, &contact("a")).await.status, 201);
+    }
+    gateway.crm.check_effects(1);
+}
+
+#[tokio::test]
+async fn s4_what_is_compared_must_be_there() {
+    let routes = "- match: POST /contacts
+  action: contact.create
+  key: request.body.id
+  fingerprint: [request.body.amount]";
+    let gateway = Gateway::with_routes(routes).await;
+    let heard = gateway.post("/contacts", &contact("a")).await;
+    heard.refused(400, "TS0091");
+    assert!(heard.json["message"].as_str().unwrap().contains("request.body.amount"), "{heard:?}");
+    gateway.crm.check_effects(0);
+}
+
+#[tokio::test]
+async fn a_rehearsal_and_another_account_are_not_in_the_way() {
+    let routes = "- match: PUT /contacts/{id}
+  action: contact.put
+  account: request.headers['x-mode']
+  key: [request.params.id, request.body.version]
+  lane: request.params.id
+  version: request.body.version
+  version_means: snapshot
+  recovery: person";
+    let gateway = Gateway::with_routes(routes).await;
+    let put = async |mode: &str, test: &str, version: i64| {
+        let headers = [("content-type", "application/json"), ("x-mode", mode), ("twicesafe-test", test)];
+        let body = json!({ "version": version }).to_string();
+        gateway.world.send("PUT", "/to/crm/contacts/7", &headers, body.as_bytes()).await
+    };
+    assert_eq!(put("live", "true", 10).await.status, 201);
+    assert_eq!(put("sandbox", "", 9).await.status, 201);
+    assert_eq!(put("live", "", 5).await.status, 201);
+    put("live", "", 4).await.refused(412, "TS0012");
+    put("sandbox", "", 8).await.refused(412, "TS0012");
+    gateway.crm.check_effects(3);
+}
+
+#[tokio::test]
 async fn a_rehearsal_is_done_each_time_and_leaves_the_key_alone() {
     let gateway = Gateway::with_routes(PERSON).await;
     for expected in ["c_1", "c_2"] {

@@ -114,6 +114,31 @@ async fn what_is_paused_takes_nothing_until_it_is_resumed() {
 }
 
 #[tokio::test]
+async fn what_a_paused_token_asked_for_waits() {
+    let routes = PERSON.replace("timeout: 300ms", "timeout: 300ms\n  wait: 1ms");
+    let gateway = Gateway::with("auth: none", &routes, "").await;
+    let token = gateway.world.token("agent", &[twicesafe_server::Right::Act]).await;
+    let id = token.split('.').nth(1).unwrap().to_owned();
+    gateway.crm.script([Do::SayWith(429, "retry-after", "1")]);
+    let heard = gateway.post_with("/contacts", &[("twicesafe-token", &token)], &contact("a")).await;
+    heard.refused(409, "TS0015");
+    let store = gateway.world.ledger.store();
+    store.put_note("pause", &format!("token:{id}"), Some("it went wild")).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(1300)).await;
+    gateway.pass(Duration::from_secs(5)).await;
+    tokio::time::sleep(Duration::from_millis(2500)).await;
+    gateway.crm.check_effects(0);
+    store.put_note("pause", &format!("token:{id}"), None).await.unwrap();
+    for _ in 0..100 {
+        if !gateway.crm.effects().is_empty() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    gateway.crm.check_effects(1);
+}
+
+#[tokio::test]
 async fn a_destination_that_fails_is_left_alone_and_nothing_is_sent_meanwhile() {
     let destination = "auth: none\nwait: 1ms\ncircuit: { failures: 2, pause: 60s }";
     let gateway = Gateway::with(destination, PERSON, "").await;

@@ -106,6 +106,22 @@ async fn s24_a_lookup_that_gives_no_answer_is_no_answer() {
 }
 
 #[tokio::test]
+async fn s24_what_is_no_success_or_not_everything_is_no_answer() {
+    let lookup = LOOKUP.replace("lag: 50ms", "conclusive: '!answer.body.more', lookup_for: 400ms, lag: 50ms");
+    let outcomes = "\n  outcomes: [ { status: 200, when: 'answer.body.ok == false', means: refused } ]";
+    let gateway = Gateway::in_real_time("auth: none", &format!("{}{outcomes}", route(&lookup))).await;
+    for (id, said) in [
+        ("refused", json!({ "ok": false, "items": [], "more": false })),
+        ("cut", json!({ "ok": true, "items": [], "more": true })),
+    ] {
+        gateway.crm.script([Do::ActAndClose]);
+        gateway.crm.script_lookups(std::iter::repeat_n(Do::Say(200, said), 60));
+        gateway.post("/contacts", &contact(id)).await.refused(423, "TS0016");
+    }
+    gateway.crm.check_effects(2);
+}
+
+#[tokio::test]
 async fn s25_a_lookup_before_acting_adopts_what_is_there() {
     let lookup = LOOKUP.replace("lag: 50ms", "when: before, lag: 50ms");
     let gateway = Gateway::in_real_time("auth: none", &route(&lookup)).await;
@@ -114,8 +130,11 @@ async fn s25_a_lookup_before_acting_adopts_what_is_there() {
     assert!(elsewhere.contains("201"));
     let heard = gateway.post("/contacts", &contact("a")).await;
     assert_eq!((heard.status, &heard.json["items"][0]["id"]), (200, &json!("c_1")), "{heard:?}");
+    assert_eq!(heard.headers["twicesafe-source"], "lookup", "nothing was sent");
+    assert_eq!(gateway.post("/contacts", &contact("a")).await.headers["twicesafe-source"], "lookup");
     gateway.crm.check_effects(1);
-    assert_eq!(gateway.post("/contacts", &contact("b")).await.status, 201);
+    let made = gateway.post("/contacts", &contact("b")).await;
+    assert_eq!((made.status, made.headers.get("twicesafe-source")), (201, None));
     gateway.crm.check_effects(2);
 }
 
@@ -164,6 +183,21 @@ async fn s31_what_is_due_again_is_sent_by_the_server_itself() {
     let sent = &gateway.crm.effects()[0];
     assert_eq!(sent.header("authorization"), Some("Bearer secret-of-ours"));
     assert_eq!((sent.header("content-type"), &sent.body["name"]), (Some("application/json"), &json!("Ada")));
+}
+
+#[tokio::test]
+async fn s31_headers_that_expressions_look_at_are_kept() {
+    let routes = format!("{}\n  account: request.headers['X-Mode']\n  wait: 1ms", route("native-key"));
+    let gateway = Gateway::in_real_time("auth: { bearer: ours }", &routes).await;
+    gateway.crm.script([Do::SayWith(429, "retry-after", "1")]);
+    let headers = [("x-mode", "live"), ("x-stripe-client-user-agent", "{}"), ("x-author", "ada")];
+    let routes = [&headers[..2], &headers[1..2]];
+    gateway.post_with("/contacts", routes[0], &contact("a")).await.refused(409, "TS0015");
+    gateway.wait_for("default/live/crm/contact.upsert", "a", "done").await;
+    assert_eq!(gateway.crm.effects()[0].header("x-mode"), Some("live"));
+    // A name with a word in it that others use for credentials.
+    gateway.post_with("/contacts", &[headers[0], headers[2]], &contact("b")).await;
+    assert_eq!(gateway.crm.effects()[1].header("x-author"), Some("ada"));
 }
 
 #[tokio::test]

@@ -122,6 +122,14 @@ async fn what_is_wrong_is_said_before_anything_runs() {
             route("approve: request.body.amount > 1, ignore: request.body.amount"),
             "decides whether a person is asked",
         ),
+        (
+            crm("    auth: none\n    routes: [ { match: GET /x, action: x.do, approve: true } ]"),
+            "reads are passed on as they are",
+        ),
+        (
+            crm("    auth: none\n    routes: [ { match: POST /x, read: true, key: request.body.id } ]"),
+            "reads are passed on as they are",
+        ),
         (crm("    approve: true"), "this destination has no `auth:`"),
         (route("ignore: request.headers.date"), "cannot be left out"),
         (route("caps: [ { count: 1, max: 2 } ]"), "write {count: 100}"),

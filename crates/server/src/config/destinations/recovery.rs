@@ -69,6 +69,9 @@ pub struct LookupRules {
     pub headers: BTreeMap<String, String>,
     /// Whether the answer says that it happened; otherwise every 2xx does. 404 says that it did not.
     pub found: Option<String>,
+    /// Whether not finding it says that it did not happen, such as `!answer.body.has_more`; otherwise it always does. What the
+    /// route's `outcomes` take for no success is no answer in any case.
+    pub conclusive: Option<String>,
     /// What was made, in the lookup's answer.
     pub external_id: Option<String>,
     /// How long what happened may stay invisible; 5s unless said otherwise.

@@ -233,6 +233,9 @@ pub struct Stamp {
     /// Fields of the body that must say something else for that.
     #[schemars(with = "std::collections::BTreeMap<String, serde_json::Value>")]
     pub with: std::collections::BTreeMap<String, serde_json::Value>,
+    /// Where the body is a form, its field holds JSON as a text (`metadata={"a":1}`), and not fields in brackets
+    /// (`metadata[a]=1`).
+    pub json_in_forms: bool,
 }
 
 /// Attempts by the server itself (S26).
