@@ -78,6 +78,11 @@ pub(super) fn known(mut draft: Draft<'_>, claim: &Claim) -> Transition {
     if draft.record.tombstone {
         return draft.refuse(Refusal::Purged);
     }
+    let is_same_claim = draft.record.acting().is_some_and(|attempt| attempt.claim_id == draft.command.id);
+    // With other input it is another one (S5).
+    if is_same_claim && draft.record.fingerprint.as_ref().is_none_or(|first| *first == claim.fingerprint) {
+        return given_again(draft);
+    }
     if *claim.policy != *draft.record.policy {
         draft.notices.push(Notice::PolicyDiffers);
     }
@@ -102,12 +107,8 @@ pub(super) fn known(mut draft: Draft<'_>, claim: &Claim) -> Transition {
     if mismatch && !answers_all_the_same {
         return corrected(draft, claim);
     }
-    // The same claim once more; with other input it would be another (S5).
-    if let Some(attempt) = draft.record.acting()
-        && attempt.claim_id == draft.command.id
-    {
-        let permit = draft.permit(false);
-        return draft.tell(Verdict::Proceed(permit));
+    if is_same_claim {
+        return given_again(draft);
     }
     match draft.record.status {
         Status::Done => {
@@ -127,6 +128,12 @@ pub(super) fn known(mut draft: Draft<'_>, claim: &Claim) -> Transition {
         }
         _ => told_by_status(draft, claim),
     }
+}
+
+/// The permit that the same claim got before (S12).
+fn given_again(draft: Draft<'_>) -> Transition {
+    let permit = draft.permit(false);
+    draft.tell(Verdict::Proceed(permit))
 }
 
 /// Where only the key decides, other input is journalled, once as long as it stays the same, and changes nothing (S38).

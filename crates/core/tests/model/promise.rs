@@ -106,9 +106,18 @@ fn repeated_late_changes_nothing(bounds: &Bounds, world: &World) -> bool {
         });
         let live = |attempt: &&Attempt| attempt.kind == PermitKind::Act && attempt.lease_until > NOW;
         let claim = record.attempt.as_ref().filter(live).is_none_or(|attempt| {
-            let again = run(attempt.claim_id, bounds.claim(intent, 0));
-            let mine = matches!(&again.verdict, Verdict::Proceed(permit) if permit.fence == record.fence);
-            mine && changes_nothing(&again)
+            // Of two inputs, the one it was claimed with; the other is another claim (S5).
+            [0, 1].into_iter().all(|input| {
+                let action = bounds.claim(intent, input);
+                let is_same = match (&action, &record.fingerprint) {
+                    (Action::Claim(claim), Some(first)) => claim.fingerprint == *first,
+                    _ => true,
+                };
+                let again = run(attempt.claim_id, action);
+                let is_mine =
+                    matches!(&again.verdict, Verdict::Proceed(permit) if permit.fence == record.fence);
+                is_mine == is_same && changes_nothing(&again)
+            })
         });
         decision && report && claim
     })
