@@ -48,12 +48,14 @@ pub(crate) struct Caller {
     pub(crate) _room: Option<OwnedSemaphorePermit>,
 }
 
-/// What only the caller can do something about.
+/// What is told to the caller alone.
 pub(crate) enum Aside {
     /// The destination does not know it.
     Answer(Whole),
     /// The request cannot be made out the way its route says.
     Unfit(String),
+    /// Why the last attempt did not get there.
+    NotSent(String),
 }
 
 impl Errand {
@@ -63,6 +65,9 @@ impl Errand {
             Ok(errand) => errand.exchanged(&attempt).await,
             Err(why) => Outcome::not_sent(&why),
         };
+        if let Outcome::NotSent { reason, counts: Counts::AsAttempt | Counts::AsWaiting, .. } = &outcome {
+            self.put_aside(Aside::NotSent(reason.to_string()));
+        }
         match outcome {
             Outcome::Answered(answer) => Ok(answer),
             // Nobody is there to mend it: it is tried again, and somebody is told in the end.

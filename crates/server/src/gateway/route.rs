@@ -16,7 +16,7 @@ use super::place::{Fixed, Place};
 use super::plan::Notes;
 use super::template::{Document, Template};
 use crate::config::destinations::{
-    self as written, Approve, Cap, Mode, OnHold, OnSuperseded, RecoveryRules, Rules, When,
+    self as written, Approve, Cap, Mode, OnHold, OnSuperseded, RecoveryRules, Rules, Texts, When,
 };
 
 /// How long a destination may take, unless said otherwise.
@@ -141,6 +141,33 @@ pub(crate) struct Asking {
     pub(crate) asks_for_itself: bool,
 }
 
+/// Keys may name headers: `Idempotency-Key`, which is where a key is looked for anyway, or `X-Order-Id`.
+fn by_headers(texts: Texts) -> Option<Texts> {
+    let is_header = |text: &str| {
+        let mut parts = text.split('-');
+        let is_word = |part: &str| !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric());
+        text.starts_with(|c: char| c.is_ascii_alphabetic()) && parts.all(is_word) && text.contains('-')
+    };
+    if matches!(&texts.0[..], [only] if only.eq_ignore_ascii_case("idempotency-key")) {
+        return None;
+    }
+    let named = |text: String| match is_header(&text) {
+        true => format!("request.headers['{}']", text.to_ascii_lowercase()),
+        false => text,
+    };
+    Some(Texts(texts.0.into_iter().map(named).collect()))
+}
+
+fn key_part(text: &str) -> Result<Expression, String> {
+    let expression = Expression::parse(text, OF_REQUEST)?;
+    match text.contains("request") {
+        true => Ok(expression),
+        false => {
+            Err(format!("`{text}` is the same for every request; name what differs: request.body.order_id"))
+        }
+    }
+}
+
 /// An expression if it speaks of the request, and otherwise a name.
 fn word(text: &str) -> Result<Word, String> {
     let speaks = text.match_indices("request").any(|(at, found)| {
@@ -164,10 +191,11 @@ impl Route {
         pattern: Option<Pattern>,
         action: Option<String>,
         is_read: bool,
-        rules: Rules,
+        mut rules: Rules,
         notes: &mut Notes,
     ) -> Option<Self> {
         let before = notes.wrong.len();
+        rules.key = rules.key.and_then(by_headers);
         let expression = |notes: &mut Notes, field: &str, text: &Option<String>, names: &[&str]| {
             text.as_ref().and_then(|text| notes.take(field, Expression::parse(text, names)))
         };
@@ -175,7 +203,7 @@ impl Route {
             text.as_ref().and_then(|text| notes.take(field, word(text)))
         };
         let key = rules.key.as_ref().map(|texts| {
-            let parse = |text: &String| notes.take("key", Expression::parse(text, OF_REQUEST));
+            let parse = |text: &String| notes.take("key", key_part(text));
             texts.0.iter().filter_map(parse).collect()
         });
         if let Some(parts) = rules.ignore.as_ref()

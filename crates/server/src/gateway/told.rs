@@ -52,6 +52,9 @@ pub(super) fn answer(
                 Problem::bad_request(format!("the key cannot be written into the request: {why}"), hint);
             problem.with(stored.as_deref().map(facts).unwrap_or_default()).into_response()
         }
+        (Err(Error::Pending { retry_after }), Some(Aside::NotSent(why))) => {
+            pending(retry_after, stored.as_deref(), &format!("; the last attempt was not sent: {why}"))
+        }
         (Err(Error::Held { .. }), _) if is_rehearsal && route.on_hold.is_none() => {
             let hint = "A rehearsal has a key of its own, so asking again makes another one. Somebody can say yes to this one: the server \
                         sends it then, and `twicesafe show` has the answer.";
@@ -146,7 +149,6 @@ fn told(
         Some(stored) => problem.with(facts(stored)),
         None => problem,
     };
-    let status = stored.map(|stored| stored.record.status);
     Ok(match error {
         Error::Held { expires_at } => match route.on_hold {
             Some(on_hold) if on_hold == OnHold::Accepted || on_hold == OnHold::Callback && is_called_back => {
@@ -175,22 +177,23 @@ fn told(
             response
         }
         Error::Ledger(refusal) => about(refusal.into()).into_response(),
-        Error::Pending { retry_after } => {
-            let (message, hint) = match status {
-                Some(Status::Retryable) => (
-                    "nothing is known to have happened, and another attempt is safe but not due yet",
-                    "Ask again with the same key.",
-                ),
-                Some(Status::Pending) => {
-                    ("it is under way, or being looked up", "Ask again with the same key.")
-                }
-                _ => ("it waits for its turn", "Ask again with the same key."),
-            };
-            let retry_after = retry_after.max(RETRY_AFTER_DEFAULT);
-            about(Problem::new(Code::Pending, message, hint)).retry_after(retry_after).into_response()
-        }
+        Error::Pending { retry_after } => pending(retry_after, stored, ""),
         error => return Err(about(error.into())),
     })
+}
+
+fn pending(retry_after: Duration, stored: Option<&Stored>, why: &str) -> Response {
+    let message = match stored.map(|stored| stored.record.status) {
+        Some(Status::Retryable) => {
+            "nothing is known to have happened, and another attempt is safe but not due yet"
+        }
+        Some(Status::Pending) => "it is under way, or being looked up",
+        _ => "it waits for its turn",
+    };
+    Problem::new(Code::Pending, format!("{message}{why}"), "Ask again with the same key.")
+        .with(stored.map(facts).unwrap_or_default())
+        .retry_after(retry_after.max(RETRY_AFTER_DEFAULT))
+        .into_response()
 }
 
 /// Every answer carries intent, attempt, status and expiry (S27).

@@ -207,6 +207,25 @@ async fn s2_of_two_keys_nobody_knows_which_counts() {
 }
 
 #[tokio::test]
+async fn keys_may_name_headers() {
+    let routes = "- { match: POST /contacts, action: contact.create, key: Idempotency-Key }
+- { match: POST /deals, action: deal.create, key: [X-Order-Id, request.body.line] }
+- { match: POST /notes, action: note.create, key: \"request.headers['X-Order-Id']\" }";
+    let gateway = Gateway::with_routes(routes).await;
+    let headers = [("idempotency-key", "k"), ("x-order-id", "o")];
+    for path in ["/contacts", "/deals", "/notes"] {
+        let body = json!({ "id": path, "line": 1 });
+        gateway.post(path, &body).await.refused(400, "TS0001");
+        for replayed in [None, Some("true")] {
+            let heard = gateway.post_with(path, &headers, &body).await;
+            let said = heard.headers.get("idempotent-replayed").map(String::as_str);
+            assert_eq!((heard.status, said), (201, replayed), "{path} {heard:?}");
+        }
+    }
+    gateway.crm.check_effects(3);
+}
+
+#[tokio::test]
 async fn s4_what_is_compared_must_be_there() {
     let routes = "- match: POST /contacts
   action: contact.create

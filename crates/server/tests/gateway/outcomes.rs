@@ -140,6 +140,7 @@ async fn s16_a_destination_that_is_not_there_was_not_sent_anything() {
     let world = World::configured(&yaml).await;
     let heard = world.post("/to/crm/contacts", &contact("a")).await;
     heard.refused(409, "TS0015");
+    assert!(heard.json["message"].as_str().unwrap().contains("cannot connect to 127.0.0.1"), "{heard:?}");
     assert_eq!(heard.json["intent_status"], "retryable");
     assert!(heard.headers.contains_key("retry-after"));
     world.get("/to/crm/contacts").await.refused(502, "TS0092");

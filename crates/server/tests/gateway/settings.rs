@@ -107,6 +107,7 @@ async fn what_is_wrong_is_said_before_anything_runs() {
         (crm("    auth: { bearer: a, basic: { user: u } }"), "exactly one of bearer"),
         (crm("    auth: sometimes"), "write none, {bearer: SECRET}"),
         (route("key: now()"), "there is no function `now`"),
+        (route("key: '\"invoice\"'"), "is the same for every request"),
         (route("key: answer.body.id"), "there is no `answer`; it can use request"),
         (route("key: requst.body.id"), "there is no `requst`"),
         (route("recovery: sometimes"), "is not a recovery class"),
