@@ -19,16 +19,19 @@ pub(crate) enum Config {
     Check {
         /// The file. Otherwise TWICESAFE_CONFIG, then twicesafe.yaml.
         file: Option<PathBuf>,
+        /// The same, as `serve` has it.
+        #[arg(long, value_name = "FILE", conflicts_with = "file")]
+        config: Option<PathBuf>,
     },
     /// Prints the JSON Schema of the configuration, for editors.
     Schema,
 }
 
 pub(super) async fn run(asked: Config, common: &Common, out: &mut impl Write) -> Result<(), Failure> {
-    let Config::Check { file } = asked else {
+    let Config::Check { file, config: named } = asked else {
         return Ok(writeln!(out, "{:#}", config::schema())?);
     };
-    let Some(path) = place::configuration(file.as_deref()) else {
+    let Some(path) = place::configuration(file.or(named).as_deref()) else {
         return Err(Failure::coded(
             Code::ConfigurationInvalid,
             "there is no twicesafe.yaml here",
@@ -38,10 +41,13 @@ pub(super) async fn run(asked: Config, common: &Common, out: &mut impl Write) ->
     let configuration = config::load(&path)?;
     // Tokens are in the ledger. Where there is none yet there are no tokens either, and it is not made by looking.
     let ledger = match &configuration.ledger_address()? {
-        Some(address) if place::exists(address) => Some(place::open_at(address, &place::whoami()).await?),
-        _ => None,
+        Some(address) if place::exists(address) => {
+            Some(place::open_at(address, &place::whoami()).await).transpose()
+        }
+        _ => Ok(None),
     };
-    let advice = config::check(&configuration, ledger.as_ref()).await;
+    let opened = ledger.as_ref().ok().and_then(Option::as_ref);
+    let advice = config::check(&configuration, opened).await;
     let errors = advice.iter().filter(|advice| advice.is_error).count();
     for advice in &advice {
         let kind = if advice.is_error { "error" } else { "warning" };
@@ -52,6 +58,8 @@ pub(super) async fn run(asked: Config, common: &Common, out: &mut impl Write) ->
             false => writeln!(out, "{kind}: {}: {}", advice.about, advice.words)?,
         }
     }
+    // What else there is to say was said.
+    drop(ledger?);
     match errors {
         0 => {
             say(&format!("{}: ready, with {} warnings.", path.display(), advice.len()));

@@ -57,6 +57,8 @@ pub(super) fn run(asked: &Init, out: &mut impl Write) -> Result<(), Failure> {
         ));
     }
     let mut options = std::fs::OpenOptions::new();
+    // What was answered may hold a password.
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     let written = options
         .write(true)
         .create_new(true)

@@ -36,6 +36,10 @@ fn three_questions_make_a_file_that_can_be_checked() {
         &["twicesafe.yaml"],
         &["Where is the ledger?", "Where should the server listen?", "Where should alerts go?"],
     );
+    let mode = std::os::unix::fs::PermissionsExt::mode(
+        &world.file("twicesafe.yaml").metadata().unwrap().permissions(),
+    );
+    assert_eq!(mode & 0o777, 0o600, "there may be a password in it");
     check(&world, &["init"], 2, &[], &["TS0061", "nothing is overwritten"]);
     check(
         &world,
@@ -70,6 +74,11 @@ fn what_would_go_wrong_is_said_beforehand() {
         &["3 things are wrong"],
     );
     check(&world, &["serve"], 2, &[], &["TS0080", "mail needs a mail server"]);
+    // Without the ledger, all but what is in it.
+    let away = yaml.replace("sqlite:./l.db", "postgres://nobody@127.0.0.1:1/nowhere");
+    file(&world, "away.yaml", &away);
+    let said = ["error: people.ann.alert: mail needs a mail server"];
+    check(&world, &["config", "check", "--config", "away.yaml"], 125, &said, &["TS0040"]);
     file(&world, "open.yaml", "listen: 0.0.0.0:4080\nledger: sqlite:./l.db\n");
     check(&world, &["serve", "--config", "open.yaml"], 2, &[], &["TS0081", "token create"]);
     check(&world, &["serve", "--listen", "127.0.0.1:99999"], 2, &[], &["is not an address"]);
