@@ -117,6 +117,17 @@ fn people(configuration: &Configuration, found: &mut Found) {
         if person.rights.is_empty() {
             found.warning(&about, "no rights: this person is told nothing; give `approve`, `review` or both");
         }
+        if let Some(right) =
+            person.rights.iter().find(|right| !matches!(right, Right::Approve | Right::Review))
+        {
+            let words = format!("`{}` is a right of tokens; people `approve` and `review`", right.as_str());
+            found.warning(&about, &words);
+        }
+        for scope in &person.scopes {
+            if let Err(error) = twicesafe_ledger::Scope::new(scope.trim_end_matches('/')) {
+                found.error(&format!("{about}.scopes"), error.to_string());
+            }
+        }
         for alert in &person.alert.0 {
             let about = format!("{about}.alert");
             match alert {

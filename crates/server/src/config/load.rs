@@ -57,6 +57,8 @@ fn plain(message: &str) -> String {
         Some((before, after)) if before.contains("line") && before.contains("column") => after,
         _ => line,
     };
+    // The parser's advice is for whoever programs with it.
+    let line = line.split(", set DuplicateKeyPolicy").next().unwrap_or(line);
     line.split(" at line ").next().unwrap_or(line).to_owned()
 }
 

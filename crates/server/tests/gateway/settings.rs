@@ -145,6 +145,11 @@ async fn what_is_wrong_is_said_before_anything_runs() {
             crm("    routes: [ { match: POST /x, action: x.do, approve: true } ]"),
             "this destination has no `auth:`",
         ),
+        (
+            "people: { ann: { rights: [review], scopes: ['no good!!'] } }".to_owned(),
+            "has the part `no good!!`",
+        ),
+        ("people: { ann: { rights: [act] } }".to_owned(), "`act` is a right of tokens"),
         ("callbacks: [ nowhere ]".to_owned(), "`nowhere` is not an address"),
     ] {
         check_says(&yaml, said).await;
