@@ -21,7 +21,7 @@ mod server;
 mod watch;
 pub mod wire;
 
-pub use access::{NewToken, Right, Token, create, list, revoke};
+pub use access::{NewToken, Right, Token, create, is_reserved, list, revoke};
 pub use error::ServerError;
 pub use gateway::{Observed, Pausable, Spec, is_pin, observed, pause, paused, resume, specs};
 pub use inbox::{

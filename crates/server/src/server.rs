@@ -220,6 +220,11 @@ impl Server {
         Control { shared: self.shared.clone(), drain: self.drain.0.clone() }
     }
 
+    #[cfg(test)]
+    pub(crate) fn shared(&self) -> Arc<Shared> {
+        self.shared.clone()
+    }
+
     /// Answers until it is stopped and what was under way is done, or has taken too long.
     pub async fn serve(self) {
         let Self { shared, listeners, hands, drain: (_open, drain), orphaned: _, _sweeps } = self;

@@ -1,6 +1,6 @@
 //! People are told, once, whatever happens.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
+use twicesafe_ledger::{Actor, ApprovalRule, Intent, ManualClock, Name, Open, Policy, Trouble};
 
 use crate::world::{World, claim, claim_with, configuration, settle};
 
@@ -154,6 +155,59 @@ async fn an_alert_that_fails_is_tried_again_and_makes_no_alert_of_its_own() {
     let alerts = world.get("/v1/intents?scope=twicesafe/alert").await;
     assert_eq!(alerts.json["intents"].as_array().unwrap().len(), 1);
     assert_eq!(alerts.json["intents"][0]["status"], "done");
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn everybody_is_told_of_all_that_waits_however_much_it_is() {
+    let clock = Arc::new(ManualClock::at(1_800_000_000_000));
+    let ledger = Open::at("memory:").clock(clock.clone()).open().await.unwrap();
+    let held = async |key: String| {
+        let rule = ApprovalRule { expires_after: Duration::from_secs(60), ..ApprovalRule::default() };
+        let policy = Policy { approval: Some(rule), ..Policy::default() };
+        let intent = Intent::new("billing/invoice.send", &key).unwrap().policy(policy);
+        ledger.claim(&intent).await.unwrap();
+        ledger.store().find(&Name::new("billing/invoice.send", &key).unwrap()).await.unwrap().unwrap()
+    };
+    held("expired".to_owned()).await;
+    clock.advance(Duration::from_secs(61));
+    ledger.sweep().await.unwrap();
+    let ann = Actor::new("person:ann").unwrap();
+    for key in 0..1020 {
+        let stored = held(format!("rejected {key}")).await;
+        ledger.reject(&ann, &stored, "no").await.unwrap();
+    }
+    for key in 0..1020 {
+        held(format!("held {key}")).await;
+    }
+    // Nobody was there when it happened.
+    let hook = Hook::start().await;
+    let world = World::on(ledger, clock, &people(&hook)).await;
+    let mut told = BTreeMap::<String, BTreeSet<String>>::new();
+    for _ in 0..1021 {
+        let alert = hook.next().await;
+        let word = |value: &Value| value.as_str().unwrap().to_owned();
+        told.entry(word(&alert["kind"])).or_default().insert(word(&alert["intent"]["key"]));
+    }
+    assert_eq!(told["expired"], BTreeSet::from(["expired".to_owned()]));
+    assert_eq!(told["held"].len(), 1020);
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_the_servers_own_waits_for_nobody() {
+    let world = World::new().await;
+    for scope in ["billing/invoice.send", "twicesafe/callback"] {
+        let act = |_| async { Err(Trouble::unknown("timeout")) };
+        world.ledger.run(Intent::new(scope, "1").unwrap(), act).await.unwrap_err();
+    }
+    let listed = async |path: &str| -> Vec<String> {
+        let heard = world.get(path).await;
+        let intents = heard.json["intents"].as_array().unwrap().clone();
+        intents.iter().map(|intent| intent["scope"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(listed("/v1/review").await, ["billing/invoice.send"]);
+    assert_eq!(listed("/v1/intents?status=review").await, ["twicesafe/callback", "billing/invoice.send"]);
     world.stop().await;
 }
 

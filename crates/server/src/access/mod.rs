@@ -12,7 +12,7 @@ mod tokens;
 pub(crate) use links::{LinkProblem, Links, Seen};
 pub(crate) use origin::{check as check_origin, check_without_links};
 pub(crate) use principal::Principal;
-pub use principal::Right;
+pub use principal::{Right, is_reserved};
 pub(crate) use tokens::Tokens;
 pub use tokens::{NewToken, Token, create, list, revoke};
 

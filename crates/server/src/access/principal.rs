@@ -54,9 +54,14 @@ impl Right {
     }
 }
 
-/// The first part of scopes that are the server's own: alerts. Nobody else may claim or settle there, or an alert could be made
+/// The first part of scopes that are the server's own: alerts and callbacks. Nobody else may claim or settle there, or an alert could be made
 /// to look as if it had been sent.
 pub(super) const RESERVED: &str = "twicesafe";
+
+/// Whether a scope is the server's own. What is in it is nobody's to decide.
+pub fn is_reserved(scope: &str) -> bool {
+    scope.split('/').next() == Some(RESERVED)
+}
 
 /// The tenant that is there without being set up.
 pub(super) const TENANT_DEFAULT: &str = "default";
@@ -150,7 +155,7 @@ impl Principal {
 
     /// Whether something may be done to a scope, beyond looking.
     pub(crate) fn demand_to_change(&self, scope: &str) -> Result<(), Problem> {
-        if scope.split('/').next() == Some(RESERVED) {
+        if is_reserved(scope) {
             return Err(Problem::new(
                 Code::NotAllowed,
                 "scopes that begin with `twicesafe` are the server's own",

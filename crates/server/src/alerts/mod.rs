@@ -1,13 +1,14 @@
 //! Telling people when something waits for them.
 //!
-//! Two ways lead here: what the ledger raises as it happens, and a look at everything that waits for a person, every few seconds,
-//! by every server. The second makes up for a crash between an event and its alert, and for what other processes did. Only a
-//! double effect leaves nothing to be found by looking: it is remembered until it is told, by the server that heard of it. That nobody is told twice is the
-//! ledger's job: an alert is an intent like any other (class `repeat`), one a person, a reason and a generation. There are no
-//! alerts about alerts.
+//! Two ways lead here: what the ledger raises as it happens, and a walk over everything that waits for a person, some of it every
+//! few seconds, by every server. The second makes up for a crash between an event and its alert, for what other processes did, and
+//! for what could not be sent. Only a double effect leaves nothing to be found by looking: it is remembered until it is told, by
+//! the server that heard of it. That nobody is told twice is the ledger's job: an alert is an intent like any other (class
+//! `repeat`), one a person, a reason and a generation. There are no alerts about alerts.
 
 mod mail;
 mod message;
+mod ways;
 mod webhook;
 
 use std::collections::HashSet;
@@ -16,21 +17,26 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 use tokio::sync::broadcast::error::RecvError;
+use tokio::time::MissedTickBehavior;
 use twicesafe_ledger::{
-    Alarm, Alert, Answer, Filter, Intent, Policy, Recovery, Refusal, Status, Stored, Timestamp, Trouble,
+    Alarm, Alert, Answer, Cursor, Filter, Intent, Policy, Recovery, Refusal, Status, Stored, Timestamp,
+    Trouble,
 };
 
 use crate::access::{Right, Seen};
+use crate::client::NoStatus;
 use crate::config;
 use crate::server::Shared;
 use message::{Kind, Message};
+use ways::{Way, Ways};
 
 /// The scope of every alert.
 pub(crate) const SCOPE: &str = "twicesafe/alert";
-/// How often everybody is looked after: at least, and at most however much is raised.
+/// How often some of what waits is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-const LOOK_PAUSE: Duration = Duration::from_millis(200);
-/// Most intents of one status that are looked at for alerts at a time.
+/// Where people are needed, or were.
+const LOOKED_AT: [Status; 4] = [Status::Held, Status::Review, Status::Retryable, Status::Rejected];
+/// Most intents of one status that are looked at at a time; the next look goes on behind them.
 const LOOKED_AT_MAX: usize = 1000;
 /// How long something may wait for a person before it is overdue.
 const OVERDUE_AFTER_DEFAULT: Duration = Duration::from_secs(4 * 3600);
@@ -42,15 +48,22 @@ const FLIGHTS_MAX: usize = 64;
 const UNTOLD_MAX: usize = 1000;
 /// Alerts remembered as given, so that the ledger is not asked each time.
 const GIVEN_MAX: usize = 50_000;
-/// Tries in a row before a pause; there is always another round as long as somebody should know.
-const ATTEMPTS: u32 = 5;
 
 /// Tells people.
 pub(crate) struct Alerts {
     shared: Arc<Shared>,
     given: Mutex<HashSet<String>>,
-    untold: Mutex<Vec<Occasion>>,
     flights: Arc<Semaphore>,
+    ways: Ways,
+}
+
+/// What is left to the next look.
+#[derive(Default)]
+struct Left {
+    /// Where it goes on, for each status.
+    reached: [Option<Cursor>; LOOKED_AT.len()],
+    /// What it would not find.
+    untold: Vec<Occasion>,
 }
 
 impl Alerts {
@@ -58,38 +71,34 @@ impl Alerts {
         Arc::new(Self {
             shared,
             given: Mutex::default(),
-            untold: Mutex::default(),
             flights: Arc::new(Semaphore::new(FLIGHTS_MAX)),
+            ways: Ways::default(),
         })
     }
 
     /// Goes on until the server stops.
     pub(crate) async fn run(self: Arc<Self>) {
         let mut alarms = self.shared.ledger.alarms();
+        let mut left = Left::default();
+        let mut looks = tokio::time::interval(LOOK_EVERY);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 alarm = alarms.recv() => match alarm {
-                    Ok(alarm) => self.raised(&alarm).await,
+                    Ok(alarm) => self.raised(&alarm, &mut left).await,
                     // What was missed is found by looking.
                     Err(RecvError::Lagged(_)) => {}
                     Err(RecvError::Closed) => return,
                 },
-                () = tokio::time::sleep(LOOK_EVERY) => {}
-            }
-            tokio::time::sleep(LOOK_PAUSE).await;
-            while let Ok(alarm) = alarms.try_recv() {
-                self.raised(&alarm).await;
-            }
-            if let Err(error) = self.look().await {
-                tracing::warn!(code = %error.code(), "nobody could be looked after: {error}");
+                _ = looks.tick() => if let Err(error) = self.look(&mut left).await {
+                    tracing::warn!(code = %error.code(), "nobody could be looked after: {error}");
+                },
             }
         }
     }
 
-    async fn raised(self: &Arc<Self>, alarm: &Alarm) {
-        if !matches!(alarm.alert, Alert::DoubleEffect | Alert::OutOfAttempts) {
-            // The others leave the intent in a status that is found by looking. What is out of attempts does, too, but may
-            // stand behind many that only wait for their time.
+    async fn raised(self: &Arc<Self>, alarm: &Alarm, left: &mut Left) {
+        if self.shared.configuration().people.is_empty() {
             return;
         }
         let store = self.shared.ledger.store();
@@ -98,16 +107,15 @@ impl Alerts {
             Err(error) => Err(error),
         };
         match found {
+            Ok((Some(stored), now)) if alarm.alert == Alert::DoubleEffect => {
+                let occasion = Occasion { kind: Kind::DoubleEffect, stored: Arc::new(stored), now };
+                if !self.tell_all(&occasion, now).await && left.untold.len() < UNTOLD_MAX {
+                    left.untold.push(occasion);
+                }
+            }
             Ok((Some(stored), now)) => {
-                let kind = match alarm.alert {
-                    Alert::DoubleEffect => Some(Kind::DoubleEffect),
-                    _ => kind_of(&stored),
-                };
-                let Some(kind) = kind else { return };
-                let occasion = Occasion { kind, stored: Arc::new(stored), now };
-                let mut untold = self.untold.lock().unwrap_or_else(PoisonError::into_inner);
-                if untold.len() < UNTOLD_MAX {
-                    untold.push(occasion);
+                if let Some(kind) = kind_of(&stored) {
+                    self.tell_all(&Occasion { kind, stored: Arc::new(stored), now }, now).await;
                 }
             }
             Ok((None, _)) => {}
@@ -117,38 +125,32 @@ impl Alerts {
         }
     }
 
-    /// Looks at everything that waits for a person.
-    async fn look(self: &Arc<Self>) -> Result<(), twicesafe_ledger::Error> {
+    /// Looks at some of what waits for a person, behind where the last look ended.
+    async fn look(self: &Arc<Self>, left: &mut Left) -> Result<(), twicesafe_ledger::Error> {
         if self.shared.configuration().people.is_empty() {
             return Ok(());
         }
         let store = self.shared.ledger.store();
         let now = store.now().await?;
-        let untold = std::mem::take(&mut *self.untold.lock().unwrap_or_else(PoisonError::into_inner));
-        let left = untold.into_iter().filter(|occasion| !self.tell_all(occasion)).collect::<Vec<_>>();
-        self.untold.lock().unwrap_or_else(PoisonError::into_inner).extend(left);
-        for status in [Status::Held, Status::Review, Status::Retryable, Status::Rejected] {
-            let mut after = None;
-            let mut left = LOOKED_AT_MAX;
-            loop {
-                let filter = Filter { status: Some(status), ..Filter::default() };
-                let page = store.list(&filter, after, left).await?;
-                left = left.saturating_sub(page.intents.len());
-                for stored in page.intents {
-                    let Some(kind) = kind_of(&stored) else { continue };
-                    let is_waiting = matches!(kind, Kind::Held | Kind::Review);
-                    let overdue = is_waiting && self.is_overdue(&stored, now);
-                    let occasion = Occasion { kind, stored: Arc::new(stored), now };
-                    self.tell_all(&occasion);
-                    if overdue {
-                        self.tell_all(&Occasion { kind: Kind::Overdue, ..occasion });
-                    }
-                }
-                after = page.next;
-                if after.is_none() || left == 0 {
-                    break;
+        for occasion in std::mem::take(&mut left.untold) {
+            if !self.tell_all(&occasion, now).await {
+                left.untold.push(occasion);
+            }
+        }
+        for (number, status) in LOOKED_AT.into_iter().enumerate() {
+            let filter = Filter { status: Some(status), ..Filter::default() };
+            let page = store.list(&filter, left.reached[number], LOOKED_AT_MAX).await?;
+            for stored in page.intents {
+                let Some(kind) = kind_of(&stored) else { continue };
+                let is_waiting = matches!(kind, Kind::Held | Kind::Review);
+                let overdue = is_waiting && self.is_overdue(&stored, now);
+                let occasion = Occasion { kind, stored: Arc::new(stored), now };
+                self.tell_all(&occasion, now).await;
+                if overdue {
+                    self.tell_all(&Occasion { kind: Kind::Overdue, ..occasion }, now).await;
                 }
             }
+            left.reached[number] = page.next;
         }
         Ok(())
     }
@@ -163,7 +165,7 @@ impl Alerts {
     }
 
     /// Tells everybody concerned; says whether all of them have been told.
-    fn tell_all(self: &Arc<Self>, occasion: &Occasion) -> bool {
+    async fn tell_all(self: &Arc<Self>, occasion: &Occasion, now: Timestamp) -> bool {
         let record = &occasion.stored.record;
         let Some(name) = record.name.as_ref().filter(|name| name.scope.as_str() != SCOPE) else {
             return true;
@@ -189,7 +191,7 @@ impl Alerts {
             };
             if is_concerned {
                 for (number, channel) in about.alert.0.iter().enumerate() {
-                    all_told &= self.tell(occasion, person, number, channel);
+                    all_told &= self.tell(occasion, (person.clone(), number), channel, now).await;
                 }
             }
         }
@@ -197,15 +199,16 @@ impl Alerts {
     }
 
     /// Tells one person by one channel, once; says whether that was done before.
-    fn tell(
+    async fn tell(
         self: &Arc<Self>,
         occasion: &Occasion,
-        person: &str,
-        number: usize,
+        way: Way,
         channel: &config::Alert,
+        now: Timestamp,
     ) -> bool {
         let Occasion { kind, stored, .. } = occasion;
         let record = &stored.record;
+        let (person, number) = &way;
         let key =
             format!("{}:{}:{}:{}:{number}:{person}", stored.id, record.generation, record.fence, kind.word());
         if self.given().contains(&key) {
@@ -218,21 +221,31 @@ impl Alerts {
                 return true;
             }
         };
-        // Beyond what is under way now, the next look comes back to it.
-        let Ok(flight) = self.flights.clone().try_acquire_owned() else { return false };
+        // What is left alone is come back to by a later look.
+        if self.ways.are_left_alone(&way, now) {
+            return false;
+        }
+        let flight = self.flights.clone().acquire_owned().await.expect("nobody closes it");
+        // It may have failed while this one waited.
+        if self.ways.are_left_alone(&way, now) {
+            return false;
+        }
         let message = Message { kind: *kind, stored: stored.clone(), link: self.link(occasion, person) };
         let (alerts, channel) = (self.clone(), channel.clone());
         tokio::spawn(async move {
-            let shared = alerts.shared.clone();
-            let sent = shared.ledger.run(intent, {
-                let shared = shared.clone();
+            let sent = alerts.shared.ledger.run(intent, {
+                let alerts = alerts.clone();
                 move |attempt| async move {
                     attempt.check_send()?;
                     let key = attempt.destination_key();
-                    match tokio::time::timeout(SEND_TIME_MAX, send(&shared, &channel, &message, &key)).await {
-                        Ok(Ok(())) => Ok(Answer::default()),
-                        Ok(Err(why)) => Err(Trouble::unknown(&why)),
-                        Err(_) => Err(Trouble::unknown("it took too long")),
+                    let sending = send(&alerts.shared, &channel, &message, &key);
+                    let sent = tokio::time::timeout(SEND_TIME_MAX, sending).await;
+                    let sent = sent.unwrap_or_else(|_| Err(NoStatus::Unknown("it took too long".to_owned())));
+                    alerts.heard(&way, &sent, now);
+                    match sent {
+                        Ok(()) => Ok(Answer::default()),
+                        Err(NoStatus::NotSent(why)) => Err(Trouble::not_sent(why)),
+                        Err(NoStatus::Unknown(why)) => Err(Trouble::unknown(why)),
                     }
                 }
             });
@@ -245,13 +258,26 @@ impl Alerts {
                     }
                     given.insert(key);
                 }
-                // It is tried again when it is due; the next look asks.
+                // It is tried again when it is due; a later look asks.
                 Err(twicesafe_ledger::Error::Pending { .. }) => {}
                 Err(error) => tracing::warn!(code = "TS0085", %error, "an alert was not sent"),
             }
             drop(flight);
         });
         false
+    }
+
+    /// Notes whether a way works, and says so when that changes.
+    fn heard(&self, way: &Way, sent: &Result<(), NoStatus>, at: Timestamp) {
+        let person = &way.0;
+        match sent {
+            Ok(()) if self.ways.worked(way) => tracing::info!(person, "alerts are sent again"),
+            Ok(()) => {}
+            Err(why) if self.ways.failed(way, at) => {
+                tracing::warn!(code = "TS0085", person, "an alert was not sent, and is tried again: {why}");
+            }
+            Err(_) => {}
+        }
     }
 
     fn given(&self) -> std::sync::MutexGuard<'_, HashSet<String>> {
@@ -297,10 +323,10 @@ struct Occasion {
     now: Timestamp,
 }
 
-/// Being told twice does no harm; not being told does.
+/// Being told twice does no harm; not being told does. There is always another try as long as somebody should know.
 fn policy() -> Policy {
     Policy {
-        attempts_max: ATTEMPTS,
+        attempts_max: u32::MAX,
         lease: Duration::from_secs(30),
         in_flight_max: Duration::from_secs(30),
         retention: Duration::from_secs(7 * 24 * 3600),
@@ -309,14 +335,138 @@ fn policy() -> Policy {
     }
 }
 
-async fn send(shared: &Shared, channel: &config::Alert, message: &Message, key: &str) -> Result<(), String> {
-    let revealed = |url: &config::Secret| url.reveal().map_err(|error| error.to_string());
+async fn send(
+    shared: &Shared,
+    channel: &config::Alert,
+    message: &Message,
+    key: &str,
+) -> Result<(), NoStatus> {
+    let revealed = |url: &config::Secret| url.reveal().map_err(|error| NoStatus::NotSent(error.to_string()));
     match channel {
         config::Alert::Slack(url) => webhook::post(&revealed(url)?, &message.for_slack(), key).await,
         config::Alert::Webhook(url) => webhook::post(&revealed(url)?, &message.for_programs(), key).await,
         config::Alert::Mail(address) => match &shared.configuration().smtp {
             Some(smtp) => mail::send(smtp, address, message, key).await,
-            None => Err("there is no mail server in the configuration".to_owned()),
+            None => Err(NoStatus::NotSent("there is no mail server in the configuration".to_owned())),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+    use twicesafe_ledger::{ManualClock, Open};
+
+    use super::*;
+    use crate::server::Server;
+
+    /// Longer than any pause; so short that nothing is overdue meanwhile.
+    const LATER: Duration = Duration::from_secs(10 * 60);
+
+    struct World {
+        clock: Arc<ManualClock>,
+        alerts: Arc<Alerts>,
+        left: Left,
+        hook: SocketAddr,
+        _server: Server,
+    }
+
+    impl World {
+        /// Somebody's webhook is not there yet.
+        async fn new() -> Self {
+            let clock = Arc::new(ManualClock::at(1_800_000_000_000));
+            let ledger = Open::at("memory:").clock(clock.clone()).open().await.expect("memory is there");
+            let hook =
+                TcpListener::bind("127.0.0.1:0").await.and_then(|one| one.local_addr()).expect("a place");
+            let yaml = format!(
+                "listen: 127.0.0.1:0\npeople:\n  ops: {{ alert: {{ webhook: \"http://{hook}/\" }}, rights: [review] }}\n"
+            );
+            let server = Server::start(ledger, config::parse(&yaml).expect("a configuration"))
+                .await
+                .expect("it starts");
+            let alerts = Alerts::new(server.shared());
+            Self { clock, alerts, left: Left::default(), hook, _server: server }
+        }
+
+        async fn in_review(&self, key: &str) {
+            let intent = Intent::new("billing/invoice", key).expect("a name");
+            let act = |_| async { Err(Trouble::unknown("timeout")) };
+            self.alerts.shared.ledger.run(intent, act).await.expect_err("nobody knows");
+        }
+
+        async fn hook(&self) -> TcpListener {
+            TcpListener::bind(self.hook).await.expect("nobody else has its place")
+        }
+
+        /// Looks, and waits for what comes of it.
+        async fn look(&mut self) {
+            self.alerts.look(&mut self.left).await.expect("the ledger is there");
+            let _all = self.alerts.flights.acquire_many(FLIGHTS_MAX as u32).await.expect("nobody closes it");
+        }
+
+        /// Alerts, and where they stand.
+        async fn alerts(&self) -> Vec<(Status, bool)> {
+            let filter = Filter { scope: Some(SCOPE.to_owned()), ..Filter::default() };
+            let page = self
+                .alerts
+                .shared
+                .ledger
+                .store()
+                .list(&filter, None, 1000)
+                .await
+                .expect("the ledger is there");
+            page.intents.iter().map(|stored| (stored.record.status, stored.record.doubt)).collect()
+        }
+    }
+
+    /// A webhook that gives the same answer to everything.
+    fn answering(listener: TcpListener, status: u16) -> tokio::task::JoinHandle<()> {
+        tokio::spawn(async move {
+            loop {
+                let Ok((mut stream, _)) = listener.accept().await else { return };
+                let _ = stream.read(&mut [0; 4096]).await;
+                let answer = format!("HTTP/1.1 {status} x\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+                let _ = stream.write_all(answer.as_bytes()).await;
+            }
+        })
+    }
+
+    #[tokio::test]
+    async fn an_alert_is_tried_again_as_long_as_somebody_waits() {
+        let mut world = World::new().await;
+        world.in_review("1").await;
+        for _ in 0..10 {
+            world.look().await;
+            assert_eq!(world.alerts().await, [(Status::Retryable, false)], "refused: nothing was sent");
+            world.clock.advance(LATER);
+        }
+        let broken = answering(world.hook().await, 500);
+        for _ in 0..10 {
+            world.look().await;
+            assert_eq!(world.alerts().await, [(Status::Retryable, true)], "it may have arrived");
+            world.clock.advance(LATER);
+        }
+        broken.abort();
+        let _ = broken.await;
+        answering(world.hook().await, 200);
+        world.look().await;
+        assert_eq!(world.alerts().await, [(Status::Done, false)]);
+    }
+
+    #[tokio::test]
+    async fn one_who_cannot_be_reached_is_not_tried_for_everything_that_waits() {
+        let mut world = World::new().await;
+        for key in 0..300 {
+            world.in_review(&key.to_string()).await;
+        }
+        world.look().await;
+        assert!(world.alerts().await.len() <= FLIGHTS_MAX * 2, "{}", world.alerts().await.len());
+        answering(world.hook().await, 200);
+        world.clock.advance(LATER);
+        world.look().await;
+        assert_eq!(world.alerts().await, vec![(Status::Done, false); 300]);
     }
 }

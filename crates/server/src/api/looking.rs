@@ -6,7 +6,7 @@ use twicesafe_ledger::{Cursor, Filter, Name, Page, Refusal, Status, Stored};
 
 use super::Call;
 use super::parse::Parameters;
-use crate::access::Principal;
+use crate::access::{Principal, is_reserved};
 use crate::figures;
 use crate::http::{Problem, Response};
 use crate::server::Shared;
@@ -33,13 +33,14 @@ pub(super) async fn intents(shared: &Shared, call: &Call<'_>) -> Result<Response
         created_from: asked.time("created_from")?,
         created_before: asked.time("created_before")?,
     };
-    page(shared, call, &asked, &filter).await
+    page(shared, call, &asked, &filter, |_| true).await
 }
 
 pub(super) async fn waiting(shared: &Shared, call: &Call<'_>, status: Status) -> Result<Response, Problem> {
     let asked = Parameters::of(call.request, &["scope", "limit", "cursor"])?;
     let scope = asked.optional("scope").map(str::to_owned);
-    page(shared, call, &asked, &Filter { scope, status: Some(status), ..Filter::default() }).await
+    let filter = Filter { scope, status: Some(status), ..Filter::default() };
+    page(shared, call, &asked, &filter, |scope| !is_reserved(scope)).await
 }
 
 async fn page(
@@ -47,6 +48,7 @@ async fn page(
     call: &Call<'_>,
     asked: &Parameters,
     filter: &Filter,
+    is_wanted: impl Fn(&str) -> bool,
 ) -> Result<Response, Problem> {
     let limit = asked
         .read("limit", "A number from 1 to 1000.", |text| {
@@ -58,7 +60,11 @@ async fn page(
     for _ in 0..PAGES_READ_MAX {
         let Page { intents: found, next } =
             shared.ledger.store().list(filter, after, limit - intents.len()).await?;
-        intents.extend(found.iter().filter(|stored| reaches(&call.principal, stored)).map(IntentView::of));
+        let is_shown = |stored: &&Stored| {
+            let scope = stored.record.name.as_ref().map_or("", |name| name.scope.as_str());
+            reaches(&call.principal, scope) && is_wanted(scope)
+        };
+        intents.extend(found.iter().filter(is_shown).map(IntentView::of));
         after = next;
         if after.is_none() || intents.len() >= limit {
             break;
@@ -69,8 +75,7 @@ async fn page(
     Ok(Response::json(StatusCode::OK, &PageView { intents, next: after.map(Cursor::to_text) }))
 }
 
-fn reaches(principal: &Principal, stored: &Stored) -> bool {
-    let scope = stored.record.name.as_ref().map_or("", |name| name.scope.as_str());
+fn reaches(principal: &Principal, scope: &str) -> bool {
     principal.reaches_everything() || principal.reaches(scope)
 }
 
@@ -104,7 +109,7 @@ pub(super) async fn work(shared: &Shared, call: &Call<'_>) -> Result<Response, P
         return Err(Problem::bad_request("the parameter `id` is not the name of a work", "Check it."));
     }
     let work = call.principal.own_name(id)?;
-    page(shared, call, &asked, &Filter { work: Some(work), ..Filter::default() }).await
+    page(shared, call, &asked, &Filter { work: Some(work), ..Filter::default() }, |_| true).await
 }
 
 pub(super) async fn stats(shared: &Shared, call: &Call<'_>) -> Result<Response, Problem> {

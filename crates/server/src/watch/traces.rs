@@ -148,7 +148,7 @@ async fn send(mut spans: mpsc::Receiver<Value>, uri: Uri, headers: Vec<(HeaderNa
         let why = match sent {
             Ok(Ok(status)) if status.is_success() => None,
             Ok(Ok(status)) => Some(format!("it answered {}", status.as_u16())),
-            Ok(Err(why)) => Some(why),
+            Ok(Err(why)) => Some(why.to_string()),
             Err(_) => Some("it took too long".to_owned()),
         };
         // Said once, not once a second.

@@ -69,7 +69,11 @@ async fn waiting(ledger: &Ledger, status: Status) -> Result<Vec<Waiting>, Failur
     let (mut found, mut after) = (Vec::new(), None);
     loop {
         let page = store.list(&filter, after, PAGE).await?;
-        for stored in page.intents {
+        // What is the server's own waits for nobody here.
+        let is_own = |stored: &Stored| {
+            stored.record.name.as_ref().is_some_and(|name| twicesafe_server::is_reserved(name.scope.as_str()))
+        };
+        for stored in page.intents.into_iter().filter(|stored| !is_own(stored)) {
             let journal = store.journal(stored.id).await?;
             let (since, why) = entered(&journal, status).unwrap_or((stored.record.created_at, String::new()));
             found.push(Waiting { stored, since, why });

@@ -1,6 +1,6 @@
 //! Looking at a ledger.
 
-use crate::operators::world::{World, check};
+use crate::operators::world::{World, check, doubtful, intent};
 
 #[test]
 fn intents_are_listed_newest_first_and_filtered() {
@@ -45,6 +45,23 @@ fn a_list_goes_on_where_the_last_one_ended() {
         }
         assert_eq!(paged, all);
     }
+}
+
+#[test]
+fn what_is_the_servers_own_waits_for_nobody() {
+    let world = World::sqlite();
+    world.with(async |ledger| {
+        doubtful(ledger, intent("billing/invoice", "1"), "timeout").await;
+        doubtful(ledger, intent("twicesafe/callback", "1:1"), "timeout").await;
+    });
+    let scopes = |arguments: &[&str]| -> Vec<String> {
+        lines(&world, arguments).iter().map(|line| line["scope"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(scopes(&["review", "--json"]), ["billing/invoice"]);
+    assert_eq!(
+        scopes(&["intents", "--json", "--status", "review"]),
+        ["twicesafe/callback", "billing/invoice"]
+    );
 }
 
 #[test]
