@@ -195,6 +195,54 @@ async fn everybody_is_told_of_all_that_waits_however_much_it_is() {
 }
 
 #[tokio::test]
+async fn overdue_counts_from_when_it_began_to_wait() {
+    let hook = Hook::start().await;
+    let yaml = format!("{}alerts: {{ overdue_after: 1h }}\n", people(&hook));
+    let world = World::configured(&yaml).await;
+    let half = Duration::from_secs(31 * 60);
+    let long = json!({ "expires_after_ms": 360_000_000 });
+    // Corrected after it was rejected, reset after it was done, and looked up for long: each is old, and waits since now.
+    let first = claim_with("corrected", json!({ "input": 1, "approval": long }));
+    world.post("/v1/claim", &first).await.refused(423, "TS0017");
+    let no = json!({ "scope": "billing/invoice.send", "key": "corrected", "generation": 1 });
+    assert_eq!(world.post("/v1/reject", &no).await.status, 200);
+    let permit = world.permit(claim("reset")).await;
+    world.post("/v1/settle", &settle(permit, "answered", json!({}))).await;
+    let lookup = json!({ "recovery": "lookup", "lookup_for_ms": 7_200_000 });
+    let permit = world.permit(claim_with("looked up", lookup)).await;
+    world.post("/v1/settle", &settle(permit, "unknown", json!({}))).await;
+    world.clock.advance(half * 5);
+    let again = claim_with("corrected", json!({ "input": 2, "approval": long }));
+    world.post("/v1/claim", &again).await.refused(423, "TS0017");
+    let reset =
+        json!({ "scope": "billing/invoice.send", "key": "reset", "generation": 1, "reason": "again" });
+    assert_eq!(world.post("/v1/reset", &reset).await.status, 200);
+    let (intent, fence) = world.permit(claim("reset")).await;
+    let mut unknown = settle((intent, fence), "unknown", json!({}));
+    unknown["generation"] = json!(2);
+    assert_eq!(world.post("/v1/settle", &unknown).await.status, 200);
+    let mut kinds = Vec::new();
+    for _ in 0..4 {
+        kinds.push(hook.next().await["kind"].as_str().unwrap().to_owned());
+    }
+    kinds.sort();
+    assert_eq!(kinds, ["held", "held", "review", "review"]);
+    for _ in 0..2 {
+        tokio::time::sleep(Duration::from_millis(5500)).await;
+        assert!(hook.is_silent(), "nobody has waited for an hour");
+        world.clock.advance(half);
+    }
+    let mut overdue = BTreeSet::new();
+    for _ in 0..3 {
+        let told = hook.next().await;
+        assert_eq!(told["kind"], "overdue");
+        overdue.insert(told["intent"]["key"].as_str().unwrap().to_owned());
+    }
+    assert_eq!(overdue, BTreeSet::from(["corrected", "looked up", "reset"].map(str::to_owned)));
+    world.stop().await;
+}
+
+#[tokio::test]
 async fn what_is_the_servers_own_waits_for_nobody() {
     let world = World::new().await;
     for scope in ["billing/invoice.send", "twicesafe/callback"] {

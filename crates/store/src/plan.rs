@@ -114,6 +114,14 @@ pub struct JournalRow {
     pub hash: Head,
 }
 
+impl JournalRow {
+    /// The entry by which an intent came into the status it has now.
+    pub fn entered(journal: &[Self], status: Status) -> Option<&Entry> {
+        let after = journal.iter().rposition(|row| row.entry.status != status).map_or(0, |last| last + 1);
+        journal.get(after).map(|row| &row.entry)
+    }
+}
+
 /// What has to be written.
 pub(crate) struct Change {
     pub(crate) before: Option<Arc<Stored>>,

@@ -12,6 +12,7 @@ mod ways;
 mod webhook;
 
 use std::collections::HashSet;
+use std::hash::Hash;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -19,8 +20,8 @@ use tokio::sync::Semaphore;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::MissedTickBehavior;
 use twicesafe_ledger::{
-    Alarm, Alert, Answer, Cursor, Filter, Intent, Policy, Recovery, Refusal, Status, Stored, Timestamp,
-    Trouble,
+    Alarm, Alert, Answer, Cursor, Filter, Intent, IntentId, JournalRow, Policy, Record, Recovery, Refusal,
+    Status, Stored, Timestamp, Trouble,
 };
 
 use crate::access::{Right, Seen};
@@ -46,13 +47,15 @@ const SEND_TIME_MAX: Duration = Duration::from_secs(15);
 const FLIGHTS_MAX: usize = 64;
 /// Occasions that are remembered until everybody was told.
 const UNTOLD_MAX: usize = 1000;
-/// Alerts remembered as given, so that the ledger is not asked each time.
-const GIVEN_MAX: usize = 50_000;
+/// Alerts remembered as given, and reviews as overdue, so that the ledger is not asked each time.
+const REMEMBERED_MAX: usize = 50_000;
 
 /// Tells people.
 pub(crate) struct Alerts {
     shared: Arc<Shared>,
-    given: Mutex<HashSet<String>>,
+    given: Remembered<String>,
+    /// Intents whose review is known to be overdue, at that version: the journal need not be read again.
+    overdue: Remembered<(IntentId, i64)>,
     flights: Arc<Semaphore>,
     ways: Ways,
 }
@@ -70,7 +73,8 @@ impl Alerts {
     pub(crate) fn new(shared: Arc<Shared>) -> Arc<Self> {
         Arc::new(Self {
             shared,
-            given: Mutex::default(),
+            given: Remembered::default(),
+            overdue: Remembered::default(),
             flights: Arc::new(Semaphore::new(FLIGHTS_MAX)),
             ways: Ways::default(),
         })
@@ -143,7 +147,7 @@ impl Alerts {
             for stored in page.intents {
                 let Some(kind) = kind_of(&stored) else { continue };
                 let is_waiting = matches!(kind, Kind::Held | Kind::Review);
-                let overdue = is_waiting && self.is_overdue(&stored, now);
+                let overdue = is_waiting && self.is_overdue(&stored, now).await?;
                 let occasion = Occasion { kind, stored: Arc::new(stored), now };
                 self.tell_all(&occasion, now).await;
                 if overdue {
@@ -155,13 +159,28 @@ impl Alerts {
         Ok(())
     }
 
-    /// Since when it waits is in the journal; when it was last touched bounds that from below, and is at hand.
-    fn is_overdue(&self, stored: &Stored, now: Timestamp) -> bool {
+    /// Whether it waits too long. The record knows since when it is held; since when it is in review only the journal does, which is
+    /// read once it may be too long by what the record says of its last attempt.
+    async fn is_overdue(&self, stored: &Stored, now: Timestamp) -> Result<bool, twicesafe_ledger::Error> {
         let rules = &self.shared.configuration().alerts;
         let allowed = rules.overdue_after.map_or(OVERDUE_AFTER_DEFAULT, |span| span.0);
-        let record = &stored.record;
-        let since = record.quiet_at.or(record.first_sent_at).unwrap_or(record.created_at);
-        now.since(since) >= allowed && now >= since
+        let is_too_long = |since: Timestamp| now >= since + allowed;
+        let Record { status, policy, approval, quiet_at, created_at, .. } = &stored.record;
+        if let (Status::Held, Some(approval)) = (status, approval) {
+            let rule = policy.approval.clone().unwrap_or_default();
+            return Ok(is_too_long(approval.expires_at.minus(rule.expires_after)));
+        }
+        let at_earliest = quiet_at.map_or(*created_at, |quiet_at| quiet_at.minus(policy.in_flight_max));
+        let which = (stored.id, stored.version);
+        if !is_too_long(at_earliest) || self.overdue.has(&which) {
+            return Ok(is_too_long(at_earliest));
+        }
+        let journal = self.shared.ledger.store().journal(stored.id).await?;
+        let is_overdue = JournalRow::entered(&journal, *status).is_some_and(|entry| is_too_long(entry.at));
+        if is_overdue {
+            self.overdue.remember(which);
+        }
+        Ok(is_overdue)
     }
 
     /// Tells everybody concerned; says whether all of them have been told.
@@ -211,7 +230,7 @@ impl Alerts {
         let (person, number) = &way;
         let key =
             format!("{}:{}:{}:{}:{number}:{person}", stored.id, record.generation, record.fence, kind.word());
-        if self.given().contains(&key) {
+        if self.given.has(&key) {
             return true;
         }
         let intent = match Intent::new(SCOPE, &key) {
@@ -252,11 +271,7 @@ impl Alerts {
             match sent.await {
                 // Purged: it was sent so long ago that only that is known.
                 Ok(_) | Err(twicesafe_ledger::Error::Ledger(Refusal::Purged)) => {
-                    let mut given = alerts.given();
-                    if given.len() >= GIVEN_MAX {
-                        given.clear();
-                    }
-                    given.insert(key);
+                    alerts.given.remember(key);
                 }
                 // It is tried again when it is due; a later look asks.
                 Err(twicesafe_ledger::Error::Pending { .. }) => {}
@@ -280,10 +295,6 @@ impl Alerts {
         }
     }
 
-    fn given(&self) -> std::sync::MutexGuard<'_, HashSet<String>> {
-        self.given.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Where the person can decide, if that is what the alert is about.
     fn link(&self, Occasion { kind, stored, now }: &Occasion, person: &str) -> Option<String> {
         let waits = matches!(kind, Kind::Held | Kind::Overdue) && stored.record.status == Status::Held;
@@ -296,6 +307,29 @@ impl Alerts {
             crate::pages::PREFIX,
             self.shared.links().make(&seen)
         ))
+    }
+}
+
+/// What need not be asked again. It is forgotten as a whole when it becomes too much.
+struct Remembered<T>(Mutex<HashSet<T>>);
+
+impl<T> Default for Remembered<T> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<T: Eq + Hash> Remembered<T> {
+    fn has(&self, what: &T) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(what)
+    }
+
+    fn remember(&self, what: T) {
+        let mut remembered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if remembered.len() >= REMEMBERED_MAX {
+            remembered.clear();
+        }
+        remembered.insert(what);
     }
 }
 

@@ -89,8 +89,7 @@ async fn waiting(ledger: &Ledger, status: Status) -> Result<Vec<Waiting>, Failur
 
 /// When and why an intent came into the status it has now.
 fn entered(journal: &[JournalRow], status: Status) -> Option<(Timestamp, String)> {
-    let after = journal.iter().rposition(|row| row.entry.status != status).map_or(0, |last| last + 1);
-    let entry = &journal.get(after)?.entry;
+    let entry = JournalRow::entered(journal, status)?;
     let why = if entry.reason.is_empty() { entry.event.as_str() } else { &entry.reason };
     Some((entry.at, if entry.event == Event::Held { String::new() } else { why.to_owned() }))
 }
