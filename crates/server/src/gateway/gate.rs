@@ -1,6 +1,7 @@
 //! How much a destination is given at a time, and when it is left alone for a while. What does not get through is not sent,
 //! and tried again later: correctness does not depend on it.
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,10 @@ const CONCURRENCY_DEFAULT: u32 = 256;
 const IN_LINE_TIME_MAX: Duration = Duration::from_secs(10);
 const FAILURES_DEFAULT: u32 = 10;
 const PAUSE_DEFAULT: Duration = Duration::from_secs(10);
+/// Objects that are known to fail. When there are more, all are forgotten, and count again.
+const FAILING_MAX: usize = 10_000;
+/// After a pause those that failed let others go first for so long.
+const OTHERS_FIRST: Duration = Duration::from_secs(1);
 
 /// The way in.
 #[derive(Debug)]
@@ -32,6 +37,19 @@ struct State {
     open_until: Option<Instant>,
     /// One is let through to see whether the destination is back.
     is_trying: bool,
+    /// Objects whose last exchange failed. That may be their own fault: each counts once, and is no proof that the destination is away.
+    failing: HashSet<Arc<str>>,
+}
+
+impl State {
+    /// Whether a failure says something new about the destination.
+    fn is_news(&mut self, about: Option<&Arc<str>>) -> bool {
+        let Some(about) = about else { return true };
+        if self.failing.len() >= FAILING_MAX {
+            self.failing.clear();
+        }
+        self.failing.insert(about.clone())
+    }
 }
 
 /// Why one does not get through.
@@ -56,7 +74,7 @@ impl Gate {
 
     /// Waits in line, not for ever.
     pub(crate) async fn enter(&self) -> Result<Pass<'_>, Shut> {
-        let pass = self.enter_for_now().await?;
+        let pass = self.enter_for_now(None).await?;
         self.paced().await?;
         Ok(pass)
     }
@@ -74,8 +92,10 @@ impl Gate {
     }
 
     /// A place, for one who does not know yet whether there is anything to send: that takes no turn.
-    pub(crate) async fn enter_for_now(&self) -> Result<Pass<'_>, Shut> {
-        let mut pass = Pass { gate: self, is_probe: self.check_circuit()?, _place: None };
+    /// `about`: the object, where one that fails says nothing about the others (S39).
+    pub(crate) async fn enter_for_now(&self, about: Option<Arc<str>>) -> Result<Pass<'_>, Shut> {
+        let is_probe = self.check_circuit(about.as_ref())?;
+        let mut pass = Pass { gate: self, about, is_probe, _place: None };
         let crowded =
             Shut { why: "too much is under way to this destination", retry_after: Duration::from_secs(1) };
         let place = match self.places.clone().try_acquire_owned() {
@@ -114,13 +134,22 @@ impl Gate {
         state.open_until.is_some_and(|until| state.is_trying || until > Instant::now())
     }
 
-    /// Says whether this is the one that sees whether the destination is back.
-    fn check_circuit(&self) -> Result<bool, Shut> {
+    /// For how long nobody gets through.
+    pub(crate) fn shut_for(&self) -> Option<Duration> {
+        let left = self.state().open_until?.saturating_duration_since(Instant::now());
+        (!left.is_zero()).then_some(left)
+    }
+
+    /// Says whether this is the one that sees whether the destination is back. Of objects that did not fail all may see.
+    fn check_circuit(&self, about: Option<&Arc<str>>) -> Result<bool, Shut> {
         let mut state = self.state();
         let Some(until) = state.open_until else { return Ok(false) };
+        let has_failed = about.map(|about| state.failing.contains(about));
+        let until = if has_failed == Some(true) { until + OTHERS_FIRST } else { until };
         let left = until.saturating_duration_since(Instant::now());
         let why = "the destination failed too often and is left alone for a while";
         match (left.is_zero(), state.is_trying) {
+            (true, _) if has_failed == Some(false) => Ok(false),
             (true, false) => {
                 state.is_trying = true;
                 Ok(true)
@@ -130,16 +159,24 @@ impl Gate {
         }
     }
 
-    fn went(&self, well: bool) {
+    fn went(&self, well: bool, about: Option<&Arc<str>>, was_probe: bool) {
         let mut state = self.state();
-        state.is_trying = false;
         if well {
-            *state = State::default();
+            (state.failures, state.open_until, state.is_trying) = (0, None, false);
+            if let Some(about) = about {
+                state.failing.remove(about);
+            }
             return;
         }
-        state.failures = state.failures.saturating_add(1);
-        if self.failures_max > 0 && state.failures >= self.failures_max {
+        if was_probe {
+            state.is_trying = false;
+        }
+        if state.is_news(about) {
+            state.failures = state.failures.saturating_add(1);
+        }
+        if self.failures_max > 0 && (was_probe || state.failures >= self.failures_max) {
             state.open_until = Some(Instant::now() + self.pause);
+            state.failures = 0;
         }
     }
 }
@@ -148,6 +185,7 @@ impl Gate {
 #[derive(Debug)]
 pub(crate) struct Pass<'a> {
     gate: &'a Gate,
+    about: Option<Arc<str>>,
     is_probe: bool,
     _place: Option<OwnedSemaphorePermit>,
 }
@@ -160,7 +198,7 @@ impl Pass<'_> {
 
     /// Notes how it goes so far; the place is kept until the end.
     pub(crate) fn goes(&mut self, well: bool) {
-        self.gate.went(well);
+        self.gate.went(well, self.about.as_ref(), self.is_probe);
         self.is_probe = false;
     }
 }
@@ -193,6 +231,42 @@ mod tests {
         let probe = gate.enter().await.expect("one that came to nothing makes room for another");
         probe.went(true);
         assert!(gate.enter().await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn s39_an_object_that_fails_counts_once_and_lets_others_see_first() {
+        let circuit = Circuit { failures: Some(2), pause: Some(Span(Duration::from_millis(50))) };
+        let gate = Gate::new(&Limits::default(), &circuit);
+        let enter = async |object: &str| gate.enter_for_now(Some(object.into())).await;
+        for _ in 0..5 {
+            enter("bad").await.expect("one object says nothing about the others").went(false);
+        }
+        enter("worse").await.expect("it is open").went(false);
+        assert!(enter("good").await.is_err(), "two of them do");
+        assert!(gate.shut_for().is_some());
+        tokio::time::sleep(Duration::from_millis(60)).await;
+        assert_eq!(gate.shut_for(), None);
+        assert!(enter("bad").await.is_err(), "others see first");
+        enter("good").await.expect("it did not fail").went(true);
+        for object in ["bad", "worse", "bad"] {
+            enter(object).await.expect("what was known to fail is no news").went(false);
+        }
+        assert!(enter("good").await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn objects_that_failed_see_one_at_a_time_when_there_are_no_others() {
+        let circuit = Circuit { failures: Some(2), pause: Some(Span(Duration::from_millis(50))) };
+        let gate = Gate::new(&Limits::default(), &circuit);
+        let enter = async |object: &str| gate.enter_for_now(Some(object.into())).await;
+        for object in ["one", "two"] {
+            enter(object).await.expect("it is open").went(false);
+        }
+        tokio::time::sleep(OTHERS_FIRST + Duration::from_millis(60)).await;
+        let probe = enter("one").await.expect("somebody must see");
+        assert!(enter("two").await.is_err(), "and only one");
+        probe.went(false);
+        assert!(gate.shut_for().is_some(), "it is not back");
     }
 
     #[tokio::test]

@@ -78,7 +78,6 @@ impl Delivery {
                     delivery: self.clone(),
                     inbox: inbox.clone(),
                     places,
-                    shut_until: Mutex::new(Instant::now()),
                     is_over: AtomicBool::new(false),
                 });
                 let both = futures_util::future::join(pump.clone().run(), pump.clone().keep_measuring());
@@ -112,8 +111,6 @@ struct Pump {
     inbox: Arc<Inbox>,
     /// As many as the target is given at a time.
     places: Arc<Semaphore>,
-    /// The target failed too often.
-    shut_until: Mutex<Instant>,
     /// The server stops, or the configuration is another one.
     is_over: AtomicBool,
 }
@@ -156,6 +153,8 @@ enum Came {
     TurnedAway(IntentId),
     /// Nothing can be done for now.
     Stuck,
+    /// The target is left alone for now.
+    Shut,
 }
 
 impl Pump {
@@ -298,12 +297,7 @@ impl Pump {
 
     /// Waits until the target is tried again.
     async fn while_shut(&self) {
-        loop {
-            let shut_until = *self.shut_until.lock().unwrap_or_else(PoisonError::into_inner);
-            let left = shut_until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return;
-            }
+        while let Some(left) = self.inbox.gate.shut_for() {
             tokio::time::sleep(left.min(LOOK_EVERY)).await;
         }
     }
@@ -357,6 +351,8 @@ impl Pump {
                     Some(other)
                 }
                 Came::TurnedAway(_) | Came::Stuck => None,
+                // It is not the object's fault: as soon as the target is tried again, this may be.
+                Came::Shut => return Ok(()),
             };
             let Some(stored) = (match next {
                 Some(next) => store.find_id(next).await?,
@@ -405,14 +401,17 @@ impl Pump {
         if stored.record.due_at.is_none() {
             return Ok(Came::Stuck);
         }
-        let pass = match self.inbox.gate.enter_for_now().await {
-            Ok(pass) => pass,
-            Err(shut) => {
-                let until = Instant::now() + shut.retry_after;
-                *self.shut_until.lock().unwrap_or_else(PoisonError::into_inner) = until;
-                self.inbox.fresh.miss();
+        let about = match &stored.record.place {
+            Some(place) => place.lane.as_str().into(),
+            None => stored.id.to_string().into(),
+        };
+        let Ok(pass) = self.inbox.gate.enter_for_now(Some(about)).await else {
+            if self.inbox.gate.shut_for().is_none() {
+                // Others go first.
                 return Ok(Came::Stuck);
             }
+            self.inbox.fresh.miss();
+            return Ok(Came::Shut);
         };
         let Some(intent) = Intent::on_record(&stored) else { return Ok(Came::Stuck) };
         let event = match event {

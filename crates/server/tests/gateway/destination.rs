@@ -60,6 +60,8 @@ struct State {
     lookups: VecDeque<Do>,
     /// Deduplicates by the header Idempotency-Key.
     dedupes: bool,
+    /// Which requests fail, always.
+    fails: Option<fn(&Effect) -> bool>,
 }
 
 #[derive(Clone)]
@@ -97,6 +99,11 @@ impl Destination {
         self.state.lock().unwrap().lookups.extend(steps);
     }
 
+    /// Says 500 to such requests, whatever it was told to do.
+    pub(crate) fn fail(&self, which: fn(&Effect) -> bool) {
+        self.state.lock().unwrap().fails = Some(which);
+    }
+
     pub(crate) fn deduplicate(&self) {
         self.state.lock().unwrap().dedupes = true;
     }
@@ -130,6 +137,7 @@ async fn serve(mut stream: TcpStream, state: Arc<Mutex<State>>) -> Option<()> {
             state.requests.push(request.clone());
             let step = match is_read {
                 true => state.lookups.pop_front(),
+                false if state.fails.is_some_and(|fails| fails(&request)) => Some(Do::Say(500, json!({}))),
                 false => state.script.pop_front(),
             };
             let acts = !is_read && !matches!(step, Some(Do::Say(..) | Do::SayWith(..)));

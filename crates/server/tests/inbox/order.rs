@@ -90,6 +90,55 @@ async fn s39_one_poisoned_object_does_not_hold_up_the_others() {
     inbox.world.stop().await;
 }
 
+/// Sends an event and says how long it took until the target had it.
+async fn handed_over_after(inbox: &Inbox, object: u32) -> Duration {
+    let started = std::time::Instant::now();
+    inbox.send(&format!("good_{object}"), &order(object, 1)).await;
+    let is_there = || inbox.target.effects().iter().any(|effect| effect.body["order"] == object);
+    while !is_there() && started.elapsed() < Duration::from_secs(60) {
+        inbox.pass(Duration::from_millis(50)).await;
+    }
+    started.elapsed()
+}
+
+#[tokio::test]
+async fn s39_one_poisoned_object_does_not_keep_the_target_alone() {
+    let rules = "    lane: event.body.order\n    retries: { attempts: 1000, base: 10ms, cap: 50ms }\n    in_flight_max: 10ms\n";
+    let inbox = Inbox::with(&format!("{rules}    circuit: {{ failures: 3, pause: 5s }}\n")).await;
+    inbox.target.fail(|request| request.body["order"] == 1);
+    inbox.send("poison", &order(1, 1)).await;
+    let started = std::time::Instant::now();
+    while inbox.target.requests().len() < 5 && started.elapsed() < SOON {
+        inbox.pass(Duration::from_millis(100)).await;
+    }
+    assert!(inbox.target.requests().len() >= 5, "it is tried again and again");
+    for object in 2..5 {
+        let took = handed_over_after(&inbox, object).await;
+        assert!(took < Duration::from_secs(1), "{took:?}");
+    }
+    inbox.world.stop().await;
+}
+
+#[tokio::test]
+async fn s39_an_object_that_did_not_fail_is_the_first_after_a_pause() {
+    let rules = "    lane: event.body.order\n    retries: { attempts: 1000, base: 10ms, cap: 50ms }\n    in_flight_max: 10ms\n";
+    let inbox = Inbox::with(&format!("{rules}    circuit: {{ failures: 3, pause: 3s }}\n")).await;
+    inbox.target.fail(|request| request.body["order"].as_u64() < Some(100));
+    for object in 1..=40 {
+        inbox.send(&format!("poison_{object}"), &order(object, 1)).await;
+        inbox.world.clock.advance(Duration::from_millis(20));
+    }
+    let first = handed_over_after(&inbox, 100).await;
+    assert!(first < Duration::from_secs(30), "a few pauses, in which the poisoned ones are found: {first:?}");
+    // They are known now.
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    for object in 101..105 {
+        let took = handed_over_after(&inbox, object).await;
+        assert!(took < Duration::from_secs(1), "{took:?}");
+    }
+    inbox.world.stop().await;
+}
+
 #[tokio::test]
 async fn s15_a_dead_letter_closes_its_object_or_lets_the_others_pass() {
     for (on_review, passes) in [("block", false), ("pass", true)] {
