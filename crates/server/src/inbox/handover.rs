@@ -36,6 +36,8 @@ const ANSWER_KEPT_BYTES_MAX: usize = 4 << 10;
 const ANSWER_READ_BYTES_MAX: usize = twicesafe_ledger::ANSWER_BYTES_MAX;
 /// How long an event waits for another one that means the same.
 const SAME_WAIT_MAX: Duration = Duration::from_secs(2);
+/// When it is looked at again, if the other one is still under way then.
+const SAME_RETRY_AFTER: Duration = Duration::from_secs(1);
 /// When to ask again what waits for a person at a destination.
 const PEOPLE_RETRY_AFTER: Duration = Duration::from_secs(300);
 
@@ -141,6 +143,8 @@ impl Handover {
                 Outcome::Answered(answer)
             }
             Err(Error::Pending { retry_after }) => {
+                // The other one's lease says nothing about when it is through.
+                let retry_after = if is_under_way { retry_after.min(SAME_RETRY_AFTER) } else { retry_after };
                 let reason = "another event that means the same is being handed over".into();
                 Outcome::NotSent { reason, retry_after: Some(retry_after), counts: Counts::AsWaiting }
             }

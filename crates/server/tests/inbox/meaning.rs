@@ -45,6 +45,23 @@ async fn events_that_mean_the_same_are_handed_over_once() {
 }
 
 #[tokio::test]
+async fn who_waits_for_another_that_means_the_same_looks_again_soon() {
+    let inbox = Inbox::with("    lane: event.body.lane\n    intent: event.body.order\n").await;
+    inbox.target.script([Do::ActLate(Duration::from_secs(3))]);
+    inbox.send("paid", &json!({ "order": 1, "lane": "a" })).await;
+    inbox.requests(1).await;
+    inbox.send("approved", &json!({ "order": 1, "lane": "b" })).await;
+    inbox.send("behind", &json!({ "order": 2, "lane": "b" })).await;
+    inbox.status("paid", "done").await;
+    // A second to wait, and at most two of backoff: nothing like a lease.
+    inbox.pass(Duration::from_secs(4)).await;
+    inbox.status("approved", "done").await;
+    inbox.status("behind", "done").await;
+    inbox.target.check_effects(2);
+    inbox.world.stop().await;
+}
+
+#[tokio::test]
 async fn hints_say_only_that_an_object_has_changed_once_a_period_and_nothing_is_lost() {
     let inbox = Inbox::with("    lane: event.body.order\n    hint: 60s\n    retries: { base: 10ms }\n").await;
     for (id, about) in [("a", 1), ("b", 1), ("c", 2)] {
