@@ -207,6 +207,38 @@ fn s29_a_reset_event_is_wanted_again_as_it_was_and_at_once() {
 }
 
 #[test]
+fn s29_a_reset_snapshot_is_not_superseded_by_what_was_applied_before() {
+    let policy = Policy { version_means: twicesafe_core::VersionMeans::Snapshot, ..event() };
+    for (mine, before) in [(5, None), (3, Some(5)), (3, Some(3))] {
+        let mut lane = Lane::untouched(ME);
+        lane.applied = before;
+        let mut ledger = Ledger::agreed(policy.clone()).in_lane(lane, Some(mine));
+        arrive(&mut ledger, "input");
+        match before.is_some_and(|before| before > mine) {
+            true => assert_eq!(ledger.claim(), Verdict::Refuse(Refusal::Superseded)),
+            false => {
+                let permit = ledger.permit();
+                ledger.acted(&permit, answered("a"));
+            }
+        }
+        ledger.reset();
+        // Nor by what is applied before it gets its turn.
+        ledger.lane.as_mut().unwrap().applied = Some(9);
+        let permit = ledger.permit();
+        ledger.acted(&permit, answered("b"));
+        assert_eq!(ledger.lane.as_ref().unwrap().applied, Some(9), "{mine}: it says nothing about versions");
+    }
+    // What was never applied still is a version.
+    let mut ledger = Ledger::agreed(policy).in_lane(Lane::untouched(ME), Some(7));
+    arrive(&mut ledger, "input");
+    ledger.reject("ann");
+    ledger.reset();
+    let permit = ledger.permit();
+    ledger.acted(&permit, answered("a"));
+    assert_eq!(ledger.lane.as_ref().unwrap().applied, Some(7));
+}
+
+#[test]
 fn s15_a_review_that_is_reopened_does_not_come_after_a_newer_state() {
     let policy = Policy {
         version_means: twicesafe_core::VersionMeans::Snapshot,

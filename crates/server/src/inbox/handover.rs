@@ -63,6 +63,8 @@ pub(crate) struct Handover {
     /// Of the event's own attempt, whatever is carried out inside it.
     number: u32,
     is_late: bool,
+    /// A person wanted it again.
+    is_replay: bool,
     /// Whether the target did what a target should; what never came to an exchange says nothing about it.
     pub(crate) went: Mutex<Option<bool>>,
 }
@@ -71,7 +73,8 @@ impl Handover {
     pub(crate) fn new(shared: Arc<Shared>, inbox: Arc<Inbox>, event: Event, attempt: &Attempt) -> Arc<Self> {
         let id = attempt.name().key.clone();
         let (number, is_late) = (attempt.number(), attempt.is_late());
-        Arc::new(Self { shared, inbox, event, id, number, is_late, went: Mutex::default() })
+        let is_replay = attempt.permit().generation > 1;
+        Arc::new(Self { shared, inbox, event, id, number, is_late, is_replay, went: Mutex::default() })
     }
 
     /// Hands the event over once.
@@ -342,6 +345,9 @@ impl Handover {
         put("twicesafe-event", &in_header(self.id.as_str()));
         if self.is_late {
             put("twicesafe-late", "true");
+        }
+        if self.is_replay {
+            put("twicesafe-replay", "true");
         }
         if let Some(key) = &self.inbox.signing {
             let mut signing = hmac::Context::with_key(key);

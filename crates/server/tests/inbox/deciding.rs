@@ -49,6 +49,30 @@ async fn s29_a_replay_is_handed_over_again_under_another_id() {
 }
 
 #[tokio::test]
+async fn s29_a_replay_of_an_older_snapshot_is_handed_over_and_says_so() {
+    let rules = "    lane: event.body.order\n    version: event.body.version\n    version_means: snapshot\n";
+    let inbox = Inbox::with(rules).await;
+    inbox.send("evt_5", &order(1, 5)).await;
+    inbox.status("evt_5", "done").await;
+    inbox.send("evt_3", &order(1, 3)).await;
+    inbox.status("evt_3", "superseded").await;
+    inbox.send("evt_7", &order(1, 7)).await;
+    inbox.requests(2).await;
+    for (number, id) in [(3, "evt_5"), (4, "evt_3"), (5, "evt_7")] {
+        assert_eq!(inbox.world.post("/v1/inbox/replay", &about(id)).await.status, 200);
+        inbox.status(id, "done").await;
+        let requests = inbox.requests(number).await;
+        assert_eq!(requests[number - 1].header("twicesafe-replay"), Some("true"));
+        assert_eq!(requests[0].header("twicesafe-replay"), None);
+    }
+    assert_eq!(super::versions(&inbox.requests(5).await), [5, 7, 5, 3, 7]);
+    // It was no newer state: what is older than the newest still is.
+    inbox.send("evt_6", &order(1, 6)).await;
+    inbox.status("evt_6", "superseded").await;
+    inbox.world.stop().await;
+}
+
+#[tokio::test]
 async fn a_replay_of_what_was_not_settled_is_no_finding_and_has_a_reason() {
     let inbox = Inbox::with("    retries: { attempts: 1, base: 1h }\n").await;
     inbox.target.script([Do::Say(500, json!({})), Do::Say(404, json!({}))]);
