@@ -326,6 +326,40 @@ async fn mail_server() -> (SocketAddr, Arc<Mutex<String>>) {
 }
 
 #[tokio::test]
+async fn who_does_not_come_back_is_missed() {
+    let hook = Hook::start().await;
+    let crm = crate::gateway::destination::Destination::new().await;
+    let world = World::configured(&format!(
+        "people:\n  ops: {{ alert: {{ webhook: {} }}, rights: [review] }}
+destinations:
+  crm:
+    base: {}
+    auth: none
+    wait: 1ms
+    routes: [ {{ match: POST /contacts, action: contact.create, key: request.body.id, recovery: person }} ]\n",
+        hook.url(),
+        crm.base()
+    ))
+    .await;
+    let too_many = || crate::gateway::destination::Do::SayWith(429, "retry-after", "1");
+    crm.script([too_many(), too_many()]);
+    // Nobody may keep one of them, so that only its caller can send it again.
+    for (id, header) in [("lost", "x-mystery"), ("kept", "x-request-id")] {
+        let body = json!({ "id": id }).to_string();
+        let headers = [("content-type", "application/json"), (header, "1")];
+        world.send("POST", "/to/crm/contacts", &headers, body.as_bytes()).await.refused(409, "TS0015");
+    }
+    for _ in 0..4 {
+        world.clock.advance(Duration::from_secs(200));
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let told = hook.next().await;
+    assert_eq!((&told["kind"], &told["intent"]["key"]), (&json!("stranded"), &json!("lost")), "{told}");
+    assert_eq!(crm.effects().len(), 1, "the other one was sent by the server");
+    world.stop().await;
+}
+
+#[tokio::test]
 async fn alerts_go_by_mail_and_to_slack() {
     let (mail_server, mail) = mail_server().await;
     let hook = Hook::start().await;

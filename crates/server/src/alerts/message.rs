@@ -15,6 +15,7 @@ pub(super) enum Kind {
     Overdue,
     Expired,
     OutOfAttempts,
+    Stranded,
     DoubleEffect,
 }
 
@@ -26,6 +27,7 @@ impl Kind {
             Self::Overdue => "overdue",
             Self::Expired => "expired",
             Self::OutOfAttempts => "out-of-attempts",
+            Self::Stranded => "stranded",
             Self::DoubleEffect => "double-effect",
         }
     }
@@ -48,7 +50,10 @@ impl Message {
             Kind::Review => "may or may not have happened; somebody must look",
             Kind::Overdue => "has waited for a person for a long time",
             Kind::Expired => "was rejected: nobody said yes in time",
-            Kind::OutOfAttempts => "is out of attempts; nothing was sent",
+            Kind::OutOfAttempts => "is out of attempts; nothing is known to have happened",
+            Kind::Stranded => {
+                "did not happen, as far as is known, and its caller has not come back to try again"
+            }
             Kind::DoubleEffect => "HAPPENED TWICE: two attempts report different external ids",
         };
         format!("{scope} {key} {what}")

@@ -41,13 +41,15 @@ const LOOKED_AT: [Status; 4] = [Status::Held, Status::Review, Status::Retryable,
 const LOOKED_AT_MAX: usize = 1000;
 /// How long something may wait for a person before it is overdue.
 const OVERDUE_AFTER_DEFAULT: Duration = Duration::from_secs(4 * 3600);
+/// How long another attempt may be due before its caller is missed.
+const STRANDED_AFTER: Duration = Duration::from_secs(600);
 /// How long one try to tell somebody may take.
 const SEND_TIME_MAX: Duration = Duration::from_secs(15);
 /// Alerts on their way at a time.
 const FLIGHTS_MAX: usize = 64;
 /// Occasions that are remembered until everybody was told.
 const UNTOLD_MAX: usize = 1000;
-/// Alerts remembered as given, and reviews as overdue, so that the ledger is not asked each time.
+/// Alerts remembered as given, reviews as overdue and requests as kept, so that the ledger is not asked each time.
 const REMEMBERED_MAX: usize = 50_000;
 
 /// Tells people.
@@ -56,6 +58,8 @@ pub(crate) struct Alerts {
     given: Remembered<String>,
     /// Intents whose review is known to be overdue, at that version: the journal need not be read again.
     overdue: Remembered<(IntentId, i64)>,
+    /// Intents whose request is known to be on record, at that version.
+    kept: Remembered<(IntentId, i64)>,
     flights: Arc<Semaphore>,
     ways: Ways,
 }
@@ -75,6 +79,7 @@ impl Alerts {
             shared,
             given: Remembered::default(),
             overdue: Remembered::default(),
+            kept: Remembered::default(),
             flights: Arc::new(Semaphore::new(FLIGHTS_MAX)),
             ways: Ways::default(),
         })
@@ -145,7 +150,11 @@ impl Alerts {
             let filter = Filter { status: Some(status), ..Filter::default() };
             let page = store.list(&filter, left.reached[number], LOOKED_AT_MAX).await?;
             for stored in page.intents {
-                let Some(kind) = kind_of(&stored) else { continue };
+                let kind = match kind_of(&stored) {
+                    Some(kind) => kind,
+                    None if self.is_stranded(&stored, now).await? => Kind::Stranded,
+                    None => continue,
+                };
                 let is_waiting = matches!(kind, Kind::Held | Kind::Review);
                 let overdue = is_waiting && self.is_overdue(&stored, now).await?;
                 let occasion = Occasion { kind, stored: Arc::new(stored), now };
@@ -181,6 +190,25 @@ impl Alerts {
             self.overdue.remember(which);
         }
         Ok(is_overdue)
+    }
+
+    /// Whether another attempt at a destination is due for long, and only its caller could make it: the request is not on
+    /// record. What is, the server sends itself.
+    async fn is_stranded(&self, stored: &Stored, now: Timestamp) -> Result<bool, twicesafe_ledger::Error> {
+        let record = &stored.record;
+        let is_late = record.due_at.is_some_and(|due_at| now >= due_at + STRANDED_AFTER);
+        let scope = record.name.as_ref().map(|name| name.scope.as_str());
+        let destinations = self.shared.destinations();
+        let goes_there = scope.is_some_and(|scope| destinations.of_scope(scope).is_some());
+        let which = (stored.id, stored.version);
+        if record.status != Status::Retryable || !is_late || !goes_there || self.kept.has(&which) {
+            return Ok(false);
+        }
+        let is_kept = self.shared.ledger.store().request(stored.id).await?.is_some();
+        if is_kept {
+            self.kept.remember(which);
+        }
+        Ok(!is_kept)
     }
 
     /// Tells everybody concerned; says whether all of them have been told.
