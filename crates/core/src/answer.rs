@@ -11,6 +11,15 @@ use crate::name::{put, tagged};
 /// Longest reason kept with an outcome or a decision; longer ones are cut.
 pub const REASON_BYTES_MAX: usize = 1000;
 
+/// A reason as it is kept. Reasons come from outside: NUL, which not every database keeps, is dropped.
+pub(crate) fn reason(text: &str) -> Arc<str> {
+    let text = cut(text, REASON_BYTES_MAX);
+    match text.contains('\0') {
+        true => text.replace('\0', "").into(),
+        false => text.into(),
+    }
+}
+
 /// The name of what was made, in the destination's own words: `ch_3Nx`, `INV-2026-17`.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct ExternalId(Arc<str>);
@@ -162,16 +171,12 @@ pub enum Counts {
 impl Outcome {
     /// Nothing was sent; it may be tried again after a backoff.
     pub fn not_sent(reason: &str) -> Self {
-        Self::NotSent {
-            reason: cut(reason, REASON_BYTES_MAX).into(),
-            retry_after: None,
-            counts: Counts::AsAttempt,
-        }
+        Self::NotSent { reason: self::reason(reason), retry_after: None, counts: Counts::AsAttempt }
     }
 
     /// Nobody knows.
     pub fn unknown(reason: &str) -> Self {
-        Self::Unknown { reason: cut(reason, REASON_BYTES_MAX).into(), retry_after: None, park: false }
+        Self::Unknown { reason: self::reason(reason), retry_after: None, park: false }
     }
 
     /// The destination said no; the refusal is not given again.

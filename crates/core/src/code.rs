@@ -68,6 +68,7 @@ codes! {
     "0051" LedgerNotNamed "No ledger was named, and nobody is watching."
     "0052" LedgerNotEmpty "Only an empty ledger takes an import."
     "0053" LedgerNotTrusted "The connection to the database is not as safe as was asked for."
+    "0054" ValueRefused "The database cannot hold a value."
     "0060" CommandNotStarted "The command could not be started."
     "0061" BadInputFile "A file does not have the form it should have."
     "0070" BadRequest "The request is not understood."

@@ -148,6 +148,7 @@ async fn s30_a_link_shows_what_would_be_sent_and_decides_when_pressed() {
     let evil = [("content-type", "application/x-www-form-urlencoded"), ("origin", "https://evil.example")];
     world.send("POST", &path, &evil, b"decision=yes").await.refused(403, "TS0075");
     assert_eq!(press(&world, &path, "nonsense").await.status, 400);
+    assert_eq!(press(&world, &path, "decision=no&reason=a%00b").await.status, 400);
     let pressed = press(&world, &path, "decision=yes").await;
     assert!(pressed.status == 200 && pressed.text.contains("That was a yes"), "{pressed:?}");
     let again = press(&world, &path, "decision=yes").await;

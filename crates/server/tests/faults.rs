@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::world::{Heard, World, claim, claim_with};
+use crate::world::{Heard, World, claim, claim_with, settle};
 
 const JSON: (&str, &str) = ("content-type", "application/json");
 
@@ -55,6 +55,53 @@ async fn what_is_not_understood_is_refused_and_not_repeated() {
         json!([]),
         "nothing was stored"
     );
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn texts_that_could_not_be_kept_are_refused_by_every_ledger_alike() {
+    let world = World::new().await;
+    let permit = world.permit(claim("1")).await;
+    for fields in
+        [json!({ "reason": "a\0b" }), json!({ "external_id": "a\0b" }), json!({ "external_id": "a\nb" })]
+    {
+        let outcome = if fields["reason"].is_null() { "answered" } else { "unknown" };
+        let heard = world.post("/v1/settle", &settle(permit, outcome, fields)).await;
+        assert!(
+            heard.refused(400, "TS0070").json["message"]
+                .as_str()
+                .unwrap()
+                .contains("expected a text without")
+        );
+    }
+    // Some lines are a reason too.
+    let reason = json!({ "reason": "first\nthen\tthis" });
+    assert_eq!(world.post("/v1/settle", &settle(permit, "unknown", reason)).await.status, 200);
+    let about = |fields: Value| {
+        let mut body = json!({ "scope": "billing/invoice.send", "key": "1", "reason": "a\0b" });
+        body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        body
+    };
+    let generation = json!({ "generation": 1 });
+    for (path, fields) in [
+        ("/v1/approve", &generation),
+        ("/v1/reject", &generation),
+        ("/v1/reset", &generation),
+        ("/v1/forget", &generation),
+        ("/v1/resolve", &json!({ "fence": permit.1, "finding": "give-up" })),
+    ] {
+        world.post(path, &about(fields.clone())).await.refused(400, "TS0070");
+    }
+    for path in ["/v1/inbox/replay", "/v1/inbox/park", "/v1/inbox/forget"] {
+        let body = json!({ "inbox": "shop", "id": "1", "reason": "a\0b" });
+        world.post(path, &body).await.refused(400, "TS0070");
+    }
+    world.post("/v1/inbox/pause", &json!({ "inbox": "shop", "reason": "\0" })).await.refused(400, "TS0070");
+    for query in
+        ["intents?scope=%00", "intents?work=%00", "intents?containing=%00", "review?scope=%00", "work?id=%00"]
+    {
+        world.get(&format!("/v1/{query}")).await.refused(400, "TS0070");
+    }
     world.stop().await;
 }
 

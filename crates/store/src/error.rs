@@ -42,6 +42,9 @@ pub enum StoreError {
     /// Something is in it that cannot be.
     #[error("the ledger is damaged: {0}")]
     Damaged(String),
+    /// A value that the database cannot hold. It is not shown: it may be a secret.
+    #[error("the database cannot hold a value ({0})")]
+    Value(String),
     /// The address is not understood.
     #[error("`{0}` is not the address of a ledger")]
     Address(String),
@@ -66,6 +69,7 @@ impl StoreError {
             Self::UnsafeDurability(_) => Code::UnsafeDurability,
             Self::NotTrusted(_) => Code::LedgerNotTrusted,
             Self::Damaged(_) => Code::LedgerDamaged,
+            Self::Value(_) => Code::ValueRefused,
             Self::Address(_) => Code::LedgerAddress,
             Self::NotEmpty => Code::LedgerNotEmpty,
             Self::Overloaded(_) => Code::Overloaded,
@@ -90,6 +94,9 @@ impl StoreError {
                 "Nothing was sent. Compare sslmode, sslrootcert, sslcert and sslkey in the address with what the server shows."
             }
             Self::Damaged(_) => "Stop writers, keep a copy, and restore the last good backup.",
+            Self::Value(_) => {
+                "Nothing was stored. Look for NUL characters and absurd numbers in what was given."
+            }
             Self::Address(_) => "Use sqlite:PATH, postgres://USER@HOST/DATABASE or memory:.",
             Self::NotEmpty => "Nothing was imported. Name a ledger that does not exist yet.",
             Self::Overloaded(_) => "Slow down, or look why the ledger's disk or database has become slow.",

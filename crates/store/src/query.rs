@@ -32,6 +32,11 @@ pub struct Filter {
 }
 
 impl Filter {
+    /// Nothing that is kept has NUL in it, and not every database takes such a question.
+    pub(crate) fn matches_nothing(&self) -> bool {
+        [&self.scope, &self.work].into_iter().flatten().any(|text| text.contains('\0'))
+    }
+
     pub(crate) fn matches(&self, stored: &Stored) -> bool {
         let record = &stored.record;
         let name = record.name.as_ref();

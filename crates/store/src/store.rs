@@ -170,6 +170,9 @@ impl Store {
         after: Option<Cursor>,
         limit: usize,
     ) -> Result<Page, StoreError> {
+        if filter.matches_nothing() {
+            return Ok(Page { intents: Vec::new(), next: None });
+        }
         let limit = limit.clamp(1, PAGE_MAX);
         let below = match &filter.scope {
             Some(scope) if scope.ends_with('/') => self.scopes(scope).await?,

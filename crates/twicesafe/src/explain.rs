@@ -59,6 +59,7 @@ pages! {
     LedgerNotNamed "TS0051"
     LedgerNotEmpty "TS0052"
     LedgerNotTrusted "TS0053"
+    ValueRefused "TS0054"
     CommandNotStarted "TS0060"
     BadInputFile "TS0061"
     BadRequest "TS0070"

@@ -79,6 +79,7 @@ pub(crate) fn exit_status_of(code: Code) -> u8 {
         | Code::UnsafeDurability
         | Code::LedgerNotTrusted
         | Code::LedgerDamaged
+        | Code::ValueRefused
         | Code::Overloaded => 125,
         Code::KeyMissing
         | Code::KeyInvalid

@@ -17,7 +17,7 @@ mod keep;
 mod person;
 mod settle;
 
-use crate::answer::{Answer, REASON_BYTES_MAX, Source, cut};
+use crate::answer::{self, Answer, Source};
 use crate::command::{Action, Command};
 use crate::journal::{Entry, Event};
 use crate::lane::Lane;
@@ -130,7 +130,7 @@ impl<'a> Draft<'a> {
             doubt: self.record.doubt,
             generation: self.record.generation,
             fence: self.record.fence,
-            reason: cut(reason, REASON_BYTES_MAX).into(),
+            reason: answer::reason(reason),
             content,
         });
     }

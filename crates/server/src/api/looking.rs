@@ -26,10 +26,10 @@ pub(super) async fn intents(shared: &Shared, call: &Call<'_>) -> Result<Response
     let asked = Parameters::of(call.request, &known)?;
     let words = Status::ALL.map(Status::as_str).join(", ");
     let filter = Filter {
-        scope: asked.optional("scope").map(str::to_owned),
+        scope: text(&asked, "scope")?,
         status: asked.read("status", &format!("One of: {words}."), Status::from_word)?,
-        work: asked.optional("work").map(|work| call.principal.own_name(work)).transpose()?,
-        containing: asked.optional("containing").map(str::to_owned),
+        work: text(&asked, "work")?.map(|work| call.principal.own_name(&work)).transpose()?,
+        containing: text(&asked, "containing")?,
         created_from: asked.time("created_from")?,
         created_before: asked.time("created_before")?,
     };
@@ -38,9 +38,16 @@ pub(super) async fn intents(shared: &Shared, call: &Call<'_>) -> Result<Response
 
 pub(super) async fn waiting(shared: &Shared, call: &Call<'_>, status: Status) -> Result<Response, Problem> {
     let asked = Parameters::of(call.request, &["scope", "limit", "cursor"])?;
-    let scope = asked.optional("scope").map(str::to_owned);
+    let scope = text(&asked, "scope")?;
     let filter = Filter { scope, status: Some(status), ..Filter::default() };
     page(shared, call, &asked, &filter, |scope| !is_reserved(scope)).await
+}
+
+/// What is looked for. Nothing that is kept has control characters in it, and not every database takes a question with NUL.
+fn text(asked: &Parameters, name: &str) -> Result<Option<String>, Problem> {
+    asked.read(name, "Leave out control characters.", |text| {
+        (!text.chars().any(char::is_control)).then(|| text.to_owned())
+    })
 }
 
 async fn page(

@@ -67,9 +67,14 @@ pub(crate) async fn answer(shared: &Shared, asked: &mut Request) -> Result<Respo
 async fn decide(shared: &Shared, asked: &Request, stored: &Stored, who: &Actor) -> Result<Response, Problem> {
     let form = request::pairs(std::str::from_utf8(&asked.body).unwrap_or_default());
     let field = |wanted: &str| form.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_str());
+    let reason = field("reason").unwrap_or_default();
+    if reason.contains('\0') {
+        let words = "The reason has a character that cannot be kept (NUL). Say it without.";
+        return Ok(told(StatusCode::BAD_REQUEST, "Nothing was decided", words));
+    }
     let noted = match field("decision") {
         Some("yes") => shared.ledger.approve(who, stored).await,
-        Some("no") => shared.ledger.reject(who, stored, field("reason").unwrap_or_default()).await,
+        Some("no") => shared.ledger.reject(who, stored, reason).await,
         _ => {
             return Ok(told(
                 StatusCode::BAD_REQUEST,

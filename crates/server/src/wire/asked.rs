@@ -5,6 +5,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::numbers::{whole, whole_or_none};
+use super::texts::{external_id_or_none, reason, reason_or_none};
 
 /// Asks for leave to act, or for the first answer.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -205,10 +206,12 @@ pub(crate) struct SettleRequest {
     #[schemars(with = "Option<serde_json::Value>")]
     pub(crate) answer: Option<Box<RawValue>>,
     /// What was made, in the destination's own words.
-    #[schemars(length(max = 255))]
+    #[schemars(length(max = 255), regex(pattern = r"^[^\x00-\x1f\x7f-\x9f]*$"))]
+    #[serde(default, deserialize_with = "external_id_or_none")]
     pub(crate) external_id: Option<String>,
     /// Why, for `not-sent`, `unknown` and `silent`.
-    #[schemars(length(max = 1000))]
+    #[schemars(length(max = 1000), regex(pattern = r"^[^\x00]*$"))]
+    #[serde(default, deserialize_with = "reason_or_none")]
     pub(crate) reason: Option<String>,
     /// When the destination asked to be tried again, for `not-sent` and `unknown`.
     #[schemars(range(max = 3_153_600_000_000_u64))]
@@ -260,7 +263,8 @@ pub(crate) struct DecisionRequest {
     #[schemars(length(min = 1, max = 255))]
     pub(crate) command_id: Option<String>,
     /// Why, for those who read the journal later.
-    #[schemars(length(max = 1000))]
+    #[schemars(length(max = 1000), regex(pattern = r"^[^\x00]*$"))]
+    #[serde(default, deserialize_with = "reason_or_none")]
     pub(crate) reason: Option<String>,
 }
 
@@ -281,7 +285,8 @@ pub(crate) struct ReasonedRequest {
     #[schemars(length(min = 1, max = 255))]
     pub(crate) command_id: Option<String>,
     /// Why, for those who read the journal later.
-    #[schemars(length(min = 1, max = 1000), regex(pattern = r"[^\x00-\x20\x7f-\xa0]"))]
+    #[schemars(length(min = 1, max = 1000), regex(pattern = r"^[^\x00]*[^\x00-\x20\x7f-\xa0][^\x00]*$"))]
+    #[serde(deserialize_with = "reason")]
     pub(crate) reason: String,
 }
 
@@ -305,13 +310,15 @@ pub(crate) struct ResolveRequest {
     #[schemars(length(min = 1, max = 255))]
     pub(crate) command_id: Option<String>,
     /// For `happened`: what the destination calls it.
-    #[schemars(length(max = 255))]
+    #[schemars(length(max = 255), regex(pattern = r"^[^\x00-\x1f\x7f-\x9f]*$"))]
+    #[serde(default, deserialize_with = "external_id_or_none")]
     pub(crate) external_id: Option<String>,
     /// For `happened`: what the destination said, as JSON.
     #[schemars(with = "Option<serde_json::Value>")]
     pub(crate) answer: Option<Box<RawValue>>,
     /// How you know.
-    #[schemars(length(min = 1, max = 1000), regex(pattern = r"[^\x00-\x20\x7f-\xa0]"))]
+    #[schemars(length(min = 1, max = 1000), regex(pattern = r"^[^\x00]*[^\x00-\x20\x7f-\xa0][^\x00]*$"))]
+    #[serde(deserialize_with = "reason")]
     pub(crate) reason: String,
 }
 

@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::texts::reason;
 use super::{AnswerView, IntentView, JournalView};
 
 /// An inbox.
@@ -60,6 +61,8 @@ pub(crate) struct EventRequest {
     /// The event's id.
     pub(crate) id: String,
     /// Why, for those who read the journal later.
+    #[schemars(regex(pattern = r"^[^\x00]*$"))]
+    #[serde(deserialize_with = "reason")]
     pub(crate) reason: String,
 }
 
@@ -70,6 +73,7 @@ pub(crate) struct InboxRequest {
     /// The inbox.
     pub(crate) inbox: String,
     /// Why.
-    #[serde(default)]
+    #[schemars(regex(pattern = r"^[^\x00]*$"))]
+    #[serde(default, deserialize_with = "reason")]
     pub(crate) reason: String,
 }

@@ -4,6 +4,7 @@
 mod asked;
 mod inboxes;
 mod numbers;
+mod texts;
 mod told;
 
 use twicesafe_ledger::Timestamp;

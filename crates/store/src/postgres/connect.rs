@@ -71,9 +71,10 @@ impl Failure {
             SqlState::DATA_CORRUPTED | SqlState::INDEX_CORRUPTED => {
                 Self::Final(StoreError::Damaged(message.to_owned()))
             }
-            // A value the database cannot hold, or that breaks a constraint; the message would quote it.
-            _ if number.starts_with("22") || number.starts_with("23") => {
-                Self::Final(StoreError::Damaged(format!("the database refused a value ({number})")))
+            // The message would quote the value.
+            _ if number.starts_with("22") => Self::Final(StoreError::Value(number.to_owned())),
+            _ if number.starts_with("23") => {
+                Self::Final(StoreError::Damaged(format!("a constraint was broken ({number})")))
             }
             _ => Self::Final(StoreError::Away(format!("{message} ({number})"))),
         }
@@ -284,7 +285,8 @@ mod tests {
         check("53100", "Final(DiskFull)");
         check("25006", r#"Final(ReadOnly("the server takes no writes"))"#);
         check("42501", r#"Final(ReadOnly("said the server"))"#);
-        check("22021", r#"Final(Damaged("the database refused a value (22021)"))"#);
+        check("22021", r#"Final(Value("22021"))"#);
+        check("23505", r#"Final(Damaged("a constraint was broken (23505)"))"#);
         check("42703", r#"Final(Away("said the server (42703)"))"#);
     }
 

@@ -113,6 +113,15 @@ pub async fn every_filter_finds_its_own(world: &World) {
     check(world, all, filter, |_| false).await;
 }
 
+pub async fn what_nothing_can_be_called_finds_nothing(world: &World) {
+    fill(world).await;
+    let scope = |text: &str| Filter { scope: Some(text.to_owned()), ..Filter::default() };
+    let work = Filter { work: Some("work\0".to_owned()), ..Filter::default() };
+    for filter in [scope("\0"), scope("default\0/"), work] {
+        assert!(world.store.list(&filter, None, 10).await.unwrap().intents.is_empty(), "{filter:?}");
+    }
+}
+
 pub async fn pages_join_without_gap_or_overlap(world: &World) {
     let mut all = fill(world).await;
     all.reverse();

@@ -170,6 +170,7 @@ every_store! {
     }
     lists {
         every_filter_finds_its_own
+        what_nothing_can_be_called_finds_nothing
         pages_join_without_gap_or_overlap
         lists_by_time_join_too
         a_filter_that_matches_little_reads_no_more_than_people_wait_for
