@@ -12,7 +12,7 @@ use twicesafe_ledger::{Code, Ledger, Sweeps};
 
 use crate::access::{Access, Links, Tokens, check_origin, check_without_links};
 use crate::alerts::Alerts;
-use crate::api::{self, Call, Listeners, ROUTES};
+use crate::api::{self, Listeners, ROUTES};
 use crate::config::{Configuration, Listen};
 use crate::error::ServerError;
 use crate::gateway::pins::Flights;
@@ -373,9 +373,7 @@ impl Reception {
         let path = request.path();
         if self.faces.admin && path.starts_with("/v1/") {
             self.check_origin(request)?;
-            let route = api::route(request)?;
-            let principal = shared.access.principal(request).await?;
-            return api::answer(shared, route, Call { request, principal }).await;
+            return api::answer(shared, request).await;
         }
         if self.faces.public && path.starts_with(gateway::PREFIX) {
             check_without_links(request)?;

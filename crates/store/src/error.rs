@@ -76,22 +76,22 @@ impl StoreError {
         }
     }
 
-    /// What to do about it, in one sentence.
+    /// What to do about it, in one sentence. Whether anything was sent is for those to say who know what was asked for (S20).
     pub fn remedy(&self) -> &'static str {
         match self {
-            Self::Away(_) => "Nothing was sent. Check that the database is up and reachable, then try again.",
+            Self::Away(_) => "Check that the database is up and reachable, then send the same again.",
             Self::NotOurs(_) => "Name another file or database, or move the other program's data away.",
             Self::Newer { .. } => {
                 "Run the newer version of Twicesafe; ledgers are not taken back to older ones."
             }
             Self::ReadOnly(_) => "Give this user write access to the file and its folder, or to the tables.",
-            Self::DiskFull => "Nothing was sent. Make room on the ledger's disk, then try again.",
+            Self::DiskFull => "Make room on the ledger's disk, then send the same again.",
             Self::NetworkFileSystem { .. } => {
                 "Put the ledger on a local disk, or use PostgreSQL to share it."
             }
             Self::UnsafeDurability(_) => "Set fsync, full_page_writes and synchronous_commit to on.",
             Self::NotTrusted(_) => {
-                "Nothing was sent. Compare sslmode, sslrootcert, sslcert and sslkey in the address with what the server shows."
+                "Compare sslmode, sslrootcert, sslcert and sslkey in the address with what the server shows."
             }
             Self::Damaged(_) => "Stop writers, keep a copy, and restore the last good backup.",
             Self::Value(_) => {

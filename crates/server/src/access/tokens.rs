@@ -278,12 +278,8 @@ impl Tokens {
             return Ok(());
         }
         let away = || {
-            Problem::new(
-                Code::LedgerAway,
-                Code::LedgerAway.title(),
-                "Nothing was sent. Ask again, or ask another server.",
-            )
-            .retry_after(FAILED_FOR)
+            Problem::new(Code::LedgerAway, Code::LedgerAway.title(), "Ask again, or ask another server.")
+                .retry_after(FAILED_FOR)
         };
         // Those who waited here are told the same; each finding out for itself would make them wait for ever.
         if failed_at.is_some_and(|at| at.elapsed() < FAILED_FOR) {

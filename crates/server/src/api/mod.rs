@@ -10,6 +10,7 @@ mod openapi;
 mod parse;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use hyper::Method;
 use serde_json::{Map, Value, json};
@@ -24,6 +25,9 @@ use crate::http::request::{BODY_BYTES_MAX, SMALL_BODY_BYTES_MAX};
 use crate::http::{Problem, Request, Response};
 use crate::server::Shared;
 use crate::wire;
+
+/// When to send again what the ledger could not take: soon, because callers wait.
+const WITHOUT_LEDGER_RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// A request and who sent it.
 pub(crate) struct Call<'a> {
@@ -115,7 +119,7 @@ routes! {
 }
 
 /// The route for a request, or why there is none.
-pub(crate) fn route(request: &Request) -> Result<&'static Route, Problem> {
+fn route(request: &Request) -> Result<&'static Route, Problem> {
     let mut allowed = Vec::new();
     for route in ROUTES.iter().filter(|route| route.path == request.path()) {
         if route.method == request.method {
@@ -138,8 +142,42 @@ pub(crate) fn wrong_method(allowed: &str) -> Problem {
         .allowing(allowed)
 }
 
-/// Does what was asked for.
-pub(crate) async fn answer(shared: &Arc<Shared>, route: &Route, call: Call<'_>) -> Result<Response, Problem> {
+/// Does what was asked for, by who may ask for it.
+pub(crate) async fn answer(shared: &Arc<Shared>, request: &mut Request) -> Result<Response, Problem> {
+    let route = self::route(request)?;
+    let answered = match shared.access.principal(request).await {
+        Ok(principal) => answer_to(shared, route, Call { request, principal }).await,
+        Err(problem) => Err(problem),
+    };
+    answered.map_err(|problem| without_ledger(route, problem))
+}
+
+/// What it means for a caller that the ledger could not be used (S20).
+fn without_ledger(route: &Route, problem: Problem) -> Problem {
+    let hint = match route.operation {
+        Operation::Claim | Operation::Ask => "Nothing was sent. Send the same again when the ledger is back.",
+        Operation::Settle => {
+            "The report was not stored, and until it is nobody knows whether it happened. Send the same settle again."
+        }
+        Operation::Renew => "The lease was not extended. Renew again, and begin nothing after its end.",
+        _ if route.method == Method::POST => {
+            "The decision was not stored. Send the same again, with the same `command_id` where it has one."
+        }
+        _ => return problem,
+    };
+    match problem.code {
+        Code::LedgerAway
+        | Code::LedgerReadOnly
+        | Code::LedgerNotTrusted
+        | Code::DiskFull
+        | Code::Overloaded => {
+            Problem::new(problem.code, problem.message(), hint).retry_after(WITHOUT_LEDGER_RETRY_AFTER)
+        }
+        _ => problem,
+    }
+}
+
+async fn answer_to(shared: &Arc<Shared>, route: &Route, call: Call<'_>) -> Result<Response, Problem> {
     if let Some(right) = route.right {
         call.principal.demand(right)?;
     }
