@@ -23,6 +23,9 @@ use tokens::REFRESH;
 
 use crate::http::{Problem, Request};
 
+/// How a token is sent.
+const HINT: &str =
+    "Send it as `Authorization: Bearer TOKEN` or `Twicesafe-Token: TOKEN`. Make one: twicesafe token create.";
 const OWN_TOKEN: HeaderName = HeaderName::from_static("twicesafe-token");
 const ACTOR: HeaderName = HeaderName::from_static("twicesafe-actor");
 /// What proxies add.
@@ -47,12 +50,20 @@ impl Access {
 
     /// Who asks.
     pub(crate) async fn principal(&self, request: &Request) -> Result<Principal, Problem> {
-        let hint = "Send it as `Authorization: Bearer TOKEN` or `Twicesafe-Token: TOKEN`. Make one: twicesafe token create.";
-        self.who(request, presented(request)?, hint).await
+        self.tokens.refresh(REFRESH).await?;
+        self.who(request, presented(request)?, HINT).await
+    }
+
+    /// Who asks, by the tokens as they were last read if they cannot be read now: for those who watch a server, also while its
+    /// ledger is away. What is not known to be good is not taken then either.
+    pub(crate) async fn principal_as_last_known(&self, request: &Request) -> Result<Principal, Problem> {
+        let _ = self.tokens.refresh(REFRESH).await;
+        self.who(request, presented(request)?, HINT).await
     }
 
     /// Who asks, where `Authorization` is for somebody else.
     pub(crate) async fn principal_by_own_header(&self, request: &Request) -> Result<Principal, Problem> {
+        self.tokens.refresh(REFRESH).await?;
         let hint = "Send it as `Twicesafe-Token: TOKEN`: the header Authorization is the destination's. Make one: twicesafe token create.";
         self.who(request, in_own_header(request)?, hint).await
     }
@@ -63,7 +74,6 @@ impl Access {
         presented: Option<&str>,
         hint: &'static str,
     ) -> Result<Principal, Problem> {
-        self.tokens.refresh(REFRESH).await?;
         let Some(text) = presented else {
             if self.tokens.are_needed() {
                 return Err(Problem::new(Code::TokenMissing, "a token is needed", hint));

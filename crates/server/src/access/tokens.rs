@@ -336,6 +336,8 @@ impl From<ServerError> for Problem {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
     use super::*;
 
     /// Tokens of a ledger that works, last read too long ago.
@@ -363,6 +365,47 @@ mod tests {
         assert!(tokens.refresh(REFRESH).await.is_ok());
         assert!(tokens.known().read_at.elapsed() < REFRESH);
         assert_eq!(*tokens.reading.lock().await, None);
+    }
+
+    #[tokio::test]
+    async fn figures_are_given_by_the_tokens_as_last_read_while_they_cannot_be_read() {
+        let ledger = Ledger::open("memory:").await.expect("memory is there");
+        let new = NewToken {
+            name: "watcher".to_owned(),
+            tenant: None,
+            scopes: Vec::new(),
+            rights: vec![Right::Admin],
+            person: None,
+            expires_after: None,
+        };
+        let (token, _) = create(&ledger, new).await.expect("a token");
+        let configuration = crate::config::parse("listen: 127.0.0.1:0\n").expect("a configuration");
+        let server = crate::server::Server::start(ledger, configuration).await.expect("it starts");
+        let (shared, control) = (server.shared(), server.control());
+        let (url, _) = server.addresses().remove(0);
+        let address = url.trim_start_matches("http://").to_owned();
+        let serving = tokio::spawn(server.serve());
+        let asked = async |path: &str, token: &str| {
+            let tokens = &shared.access.tokens;
+            let long_ago = Instant::now().checked_sub(REFRESH * 2).expect("the machine has run for seconds");
+            tokens.known.write().unwrap_or_else(PoisonError::into_inner).read_at = long_ago;
+            *tokens.reading.lock().await = Some(Instant::now());
+            let mut stream = tokio::net::TcpStream::connect(&address).await.expect("it listens");
+            let request = format!(
+                "GET {path} HTTP/1.1\r\nhost: localhost\r\ntwicesafe-token: {token}\r\nconnection: close\r\n\r\n"
+            );
+            stream.write_all(request.as_bytes()).await.expect("it is read");
+            let mut heard = String::new();
+            stream.read_to_string(&mut heard).await.expect("it answers");
+            heard.split(' ').nth(1).unwrap_or_default().to_owned()
+        };
+        assert_eq!(asked("/metrics", &token).await, "200");
+        assert_eq!(asked("/v1/intents", &token).await, "503");
+        // What may have been made meanwhile is not believed, and what is wrong is not taken.
+        assert_eq!(asked("/metrics", "twicesafe.unknown.secret").await, "503");
+        assert_eq!(asked("/metrics", &format!("{token}x")).await, "401");
+        control.stop();
+        serving.await.expect("it stops");
     }
 
     #[tokio::test]
