@@ -9,7 +9,7 @@ mod origin;
 mod principal;
 mod tokens;
 
-pub(crate) use links::{LinkProblem, Links, Seen};
+pub(crate) use links::{Links, Seen};
 pub(crate) use origin::{check as check_origin, check_without_links};
 pub(crate) use principal::Principal;
 pub use principal::{Right, is_reserved};

@@ -6,7 +6,7 @@ use hyper::{Method, StatusCode};
 use twicesafe_ledger::{Actor, Dossier, Error, Noted, Refusal, Status, Stored};
 
 use super::{escaped, page};
-use crate::access::{LinkProblem, Right, Seen};
+use crate::access::{Right, Seen};
 use crate::api::SHOWN_BYTES_MAX;
 use crate::config::Person;
 use crate::http::request::SMALL_BODY_BYTES_MAX;
@@ -20,11 +20,22 @@ pub(crate) const PREFIX: &str = "/approve/";
 /// Answers GET and POST of a link.
 pub(crate) async fn answer(shared: &Shared, asked: &mut Request) -> Result<Response, Problem> {
     let text = asked.path().strip_prefix(PREFIX).unwrap_or_default();
-    let store = shared.ledger.store();
-    let seen = match shared.links().read(text, store.now().await?) {
-        Ok(seen) => seen,
-        Err(problem) => return Ok(not_taken(problem)),
+    // Whoever guesses does not get as far as the ledger.
+    let Some(seen) = shared.links().read(text) else {
+        return Ok(told(
+            StatusCode::FORBIDDEN,
+            "Not a link of ours",
+            "This link was not made here, or was changed on its way. Nothing was decided. (TS0076)",
+        ));
     };
+    let store = shared.ledger.store();
+    if seen.is_expired(store.now().await?) {
+        return Ok(told(
+            StatusCode::GONE,
+            "The link has expired",
+            "Nothing was decided. Ask for another link. (TS0076)",
+        ));
+    }
     let Some(stored) = store.find_id(seen.intent()).await? else {
         return Ok(told(StatusCode::GONE, "Gone", "There is no such intent any more."));
     };
@@ -112,21 +123,6 @@ fn refused(refusal: &Refusal) -> Response {
         other => format!("This was not taken: {other}."),
     };
     told(StatusCode::CONFLICT, "Not taken", &words)
-}
-
-fn not_taken(problem: LinkProblem) -> Response {
-    match problem {
-        LinkProblem::Forged => told(
-            StatusCode::FORBIDDEN,
-            "Not a link of ours",
-            "This link was not made here, or was changed on its way. Nothing was decided. (TS0076)",
-        ),
-        LinkProblem::Expired => told(
-            StatusCode::GONE,
-            "The link has expired",
-            "Nothing was decided. Ask for another link. (TS0076)",
-        ),
-    }
 }
 
 fn told(status: StatusCode, title: &str, words: &str) -> Response {
