@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
+use futures_util::future::{Fuse, FusedFuture};
 use hyper::{Method, StatusCode};
 use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -485,15 +487,18 @@ pub async fn run(
     let control = server.control();
     let Signals { mut terminate, mut interrupt, mut hang_up } = signals;
     let mut serving = tokio::spawn(server.serve());
+    // Beside the others: a ledger that is silent must not keep them from being heard. One at a time.
+    let mut reloading = std::pin::pin!(Fuse::terminated());
     loop {
         tokio::select! {
             _ = &mut serving => return Ok(()),
             _ = terminate.recv() => control.stop(),
             _ = interrupt.recv() => control.stop(),
-            _ = hang_up.recv() => taken(match reread() {
-                Ok(configuration) => control.reload(configuration).await,
-                Err(error) => Err(error),
-            }),
+            _ = hang_up.recv(), if reloading.is_terminated() => match reread() {
+                Ok(configuration) => reloading.set(control.reload(configuration).fuse()),
+                Err(error) => taken(Err(error)),
+            },
+            result = reloading.as_mut() => taken(result),
         }
     }
 }

@@ -9,4 +9,5 @@ mod guides;
 mod inbox;
 mod processes;
 mod setup;
+mod silence;
 mod world;
