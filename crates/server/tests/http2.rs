@@ -147,6 +147,33 @@ async fn what_is_refused_over_one_is_refused_over_the_other() {
 }
 
 #[tokio::test]
+async fn a_head_has_no_body() {
+    let world = World::new().await;
+    let two = Two::plain(&world).await;
+    for path in ["/healthz", "/", "/v1/intents", "/nothing"] {
+        let (one, two) = (world.send("HEAD", path, &[], b"").await, two.send("HEAD", path, &[], "").await);
+        assert_eq!((one.status, &*one.text), (two.status, &*two.text), "{path}");
+        assert_eq!(one.headers["content-length"], two.headers["content-length"], "{path}");
+    }
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn who_has_just_come_is_answered_before_the_server_stops() {
+    let world = World::new().await;
+    let (address, control) = (world.address, world.control.clone());
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    control.stop();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+    let mut heard = Vec::new();
+    tokio::io::AsyncReadExt::read_to_end(&mut stream, &mut heard).await.unwrap();
+    assert_eq!(Heard::parse(&heard).status, 200);
+    world.stop().await;
+}
+
+#[tokio::test]
 async fn a_destination_cannot_tell_the_difference() {
     let crm = Destination::new().await;
     let world = World::configured(&format!(
@@ -184,12 +211,16 @@ async fn a_server_that_stops_answers_those_who_wait() {
             async move { two.post("/v1/claim", &claim_with("1", json!({ "wait_ms": 60_000 }))).await },
         )
     };
-    // Some that say nothing, or not enough to tell what they speak.
+    // Some that say nothing, not enough to tell what they speak, or no more than that.
     let _silent = TcpStream::connect(world.address).await.unwrap();
-    let mut slow = TcpStream::connect(world.address).await.unwrap();
-    slow.write_all(b"PR").await.unwrap();
+    let mut slow = Vec::new();
+    for start in ["PR", "PRI *"] {
+        let mut stream = TcpStream::connect(world.address).await.unwrap();
+        stream.write_all(start.as_bytes()).await.unwrap();
+        slow.push(stream);
+    }
     tokio::time::sleep(Duration::from_millis(300)).await;
-    tokio::time::timeout(Duration::from_secs(5), world.stop()).await.expect("nobody holds it up");
+    tokio::time::timeout(Duration::from_secs(8), world.stop()).await.expect("nobody holds it up");
     waiting.await.unwrap().refused(409, "TS0015");
 }
 
@@ -206,7 +237,8 @@ async fn a_beginning_may_come_in_pieces() {
         stream.write_all(rest.as_bytes()).await.unwrap();
         let mut heard = [0; 9];
         let read = tokio::io::AsyncReadExt::read_exact(&mut stream, &mut heard);
-        match (tokio::time::timeout(Duration::from_millis(500), read).await, request) {
+        let patience = Duration::from_millis(if request == "P" { 500 } else { 10_000 });
+        match (tokio::time::timeout(patience, read).await, request) {
             (heard, "P") => assert!(heard.is_err(), "it is waited for"),
             (Ok(Ok(_)), request) if request.starts_with("PRI") => assert_eq!(heard[3], 4, "settings"),
             (Ok(Ok(_)), _) => assert_eq!(&heard, b"HTTP/1.1 "),

@@ -16,8 +16,8 @@ use std::hash::Hash;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
 use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{Semaphore, broadcast, mpsc};
 use tokio::time::MissedTickBehavior;
 use twicesafe_ledger::{
     Alarm, Alert, Answer, Cursor, Filter, Intent, IntentId, JournalRow, Policy, Record, Recovery, Refusal,
@@ -27,6 +27,7 @@ use twicesafe_ledger::{
 use crate::access::{Right, Seen};
 use crate::client::NoStatus;
 use crate::config;
+use crate::gateway;
 use crate::server::Shared;
 use message::{Kind, Message};
 use ways::{Way, Ways};
@@ -47,6 +48,8 @@ const STRANDED_AFTER: Duration = Duration::from_secs(600);
 const SEND_TIME_MAX: Duration = Duration::from_secs(15);
 /// Alerts on their way at a time.
 const FLIGHTS_MAX: usize = 64;
+/// Alarms that wait to be told of.
+const HEARD_MAX: usize = 1000;
 /// Occasions that are remembered until everybody was told.
 const UNTOLD_MAX: usize = 1000;
 /// Alerts remembered as given, reviews as overdue and requests as kept, so that the ledger is not asked each time.
@@ -87,17 +90,22 @@ impl Alerts {
 
     /// Goes on until the server stops.
     pub(crate) async fn run(self: Arc<Self>) {
-        let mut alarms = self.shared.ledger.alarms();
+        let (sender, heard) = mpsc::channel(HEARD_MAX);
+        let (double, doubles) = mpsc::channel(UNTOLD_MAX);
+        let hearing = hear(self.shared.ledger.alarms(), sender, double);
+        tokio::join!(hearing, self.tell_of(heard, doubles));
+    }
+
+    async fn tell_of(self: Arc<Self>, mut heard: mpsc::Receiver<Alarm>, mut doubles: mpsc::Receiver<Alarm>) {
         let mut left = Left::default();
         let mut looks = tokio::time::interval(LOOK_EVERY);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                alarm = alarms.recv() => match alarm {
-                    Ok(alarm) => self.raised(&alarm, &mut left).await,
-                    // What was missed is found by looking.
-                    Err(RecvError::Lagged(_)) => {}
-                    Err(RecvError::Closed) => return,
+                Some(alarm) = doubles.recv() => self.raised(&alarm, &mut left).await,
+                alarm = heard.recv() => match alarm {
+                    Some(alarm) => self.raised(&alarm, &mut left).await,
+                    None => return,
                 },
                 _ = looks.tick() => if let Err(error) = self.look(&mut left).await {
                     tracing::warn!(code = %error.code(), "nobody could be looked after: {error}");
@@ -197,9 +205,11 @@ impl Alerts {
     async fn is_stranded(&self, stored: &Stored, now: Timestamp) -> Result<bool, twicesafe_ledger::Error> {
         let record = &stored.record;
         let is_late = record.due_at.is_some_and(|due_at| now >= due_at + STRANDED_AFTER);
-        let scope = record.name.as_ref().map(|name| name.scope.as_str());
         let destinations = self.shared.destinations();
-        let goes_there = scope.is_some_and(|scope| destinations.of_scope(scope).is_some());
+        let goes_there = record.name.as_ref().is_some_and(|name| {
+            let scope = name.scope.as_str();
+            destinations.of_scope(scope).is_some() && !gateway::is_pin(scope) && !gateway::is_rehearsal(name)
+        });
         let which = (stored.id, stored.version);
         if record.status != Status::Retryable || !is_late || !goes_there || self.kept.has(&which) {
             return Ok(false);
@@ -335,6 +345,27 @@ impl Alerts {
             crate::pages::PREFIX,
             self.shared.links().make(&seen)
         ))
+    }
+}
+
+/// Hears alarms, and waits for nothing else: what is not heard in time is gone. Looking finds it again, but for double effects.
+async fn hear(
+    mut alarms: broadcast::Receiver<Alarm>,
+    sender: mpsc::Sender<Alarm>,
+    double: mpsc::Sender<Alarm>,
+) {
+    loop {
+        match alarms.recv().await {
+            Ok(alarm) if alarm.alert == Alert::DoubleEffect => {
+                let intent = alarm.intent;
+                if double.try_send(alarm).is_err() {
+                    tracing::error!(%intent, "it happened twice, and too much else is to be told to say so");
+                }
+            }
+            Ok(alarm) => drop(sender.try_send(alarm)),
+            Err(RecvError::Lagged(_)) => {}
+            Err(RecvError::Closed) => return,
+        }
     }
 }
 

@@ -162,10 +162,6 @@ impl Due {
         if shared.pauses.has_destination(&destination.name) || destination.gate.is_shut() {
             return Ok(());
         }
-        // Who asked is on record, with which of their tokens is not: all that they asked for waits.
-        if shared.pauses.has_token(|| shared.access.tokens_of(&stored.record.requested_by)) {
-            return Ok(());
-        }
         if super::is_pin(name.scope.as_str()) {
             // A question that was under way when its server died: it is asked when somebody asks it, and not looked at again
             // until then.
@@ -173,6 +169,10 @@ impl Due {
                 let left = |_| async { Err(Trouble::not_sent("left to the next caller").passed_on()) };
                 shared.ledger.carry_out(&intent, std::future::ready(()), left).await;
             }
+            return Ok(());
+        }
+        // Who asked is on record, with which of their tokens is not: all that they asked for waits.
+        if shared.pauses.has_token(|| shared.access.tokens_of(&stored.record.requested_by)) {
             return Ok(());
         }
         let Some(dossier) = shared.ledger.store().dossier(&name).await? else { return Ok(()) };

@@ -235,7 +235,7 @@ mod tests {
 
     #[tokio::test]
     async fn s39_an_object_that_fails_counts_once_and_lets_others_see_first() {
-        let circuit = Circuit { failures: Some(2), pause: Some(Span(Duration::from_millis(50))) };
+        let circuit = Circuit { failures: Some(2), pause: Some(Span(Duration::from_millis(500))) };
         let gate = Gate::new(&Limits::default(), &circuit);
         let enter = async |object: &str| gate.enter_for_now(Some(object.into())).await;
         for _ in 0..5 {
@@ -244,7 +244,7 @@ mod tests {
         enter("worse").await.expect("it is open").went(false);
         assert!(enter("good").await.is_err(), "two of them do");
         assert!(gate.shut_for().is_some());
-        tokio::time::sleep(Duration::from_millis(60)).await;
+        tokio::time::sleep(Duration::from_millis(510)).await;
         assert_eq!(gate.shut_for(), None);
         assert!(enter("bad").await.is_err(), "others see first");
         enter("good").await.expect("it did not fail").went(true);

@@ -16,6 +16,8 @@ use super::{Arrival, callback, caps, fingerprint, told};
 use crate::config::destinations::OnHold;
 use crate::http::{Problem, Request, Response};
 
+/// What keys of rehearsals begin with.
+const REHEARSAL: &str = "rehearsal:";
 /// How long what a rehearsal did is kept.
 const REHEARSAL_RETENTION: Duration = Duration::from_secs(3600);
 /// Longest name of an action that is made from a path.
@@ -107,6 +109,11 @@ fn own(request: &Request, name: &str) -> Option<String> {
     request.header(name).filter(|value| !value.is_empty()).map(str::to_owned)
 }
 
+/// Whether something was only tried out: nobody comes back for it.
+pub(crate) fn is_rehearsal(name: &Name) -> bool {
+    name.key.as_str().starts_with(REHEARSAL)
+}
+
 /// What an intent would be called.
 pub(super) fn named(
     arrival: &Arrival<'_>,
@@ -172,11 +179,15 @@ impl Wish<'_> {
         }
         // What is only tried out neither waits for what is meant nor is in its way.
         if let Some(lane) = route.lane.as_ref().filter(|_| !self.is_rehearsal) {
-            let mut entity = format!("{}:{}", destination.name, self.word("lane", lane)?);
-            // The same object of another account is another object (S3).
-            if let Some(account) = &route.account {
-                entity = format!("{}:{entity}", self.word("account", account)?);
-            }
+            let (at, lane) = (&destination.name, self.word("lane", lane)?);
+            // The same object of another account is another object (S3). Its length says where its name ends.
+            let entity = match &route.account {
+                Some(account) => {
+                    let account = self.word("account", account)?;
+                    format!("{at}@{}:{account}:{lane}", account.len())
+                }
+                None => format!("{at}:{lane}"),
+            };
             let version = match &route.version {
                 Some(expression) => Some(self.integer(expression)?),
                 None => None,
@@ -225,7 +236,7 @@ impl Wish<'_> {
         if self.is_rehearsal {
             // Thrown away: whoever tries a step out in an editor wants it done each time.
             let random = u128::from_be_bytes(twicesafe_ledger::new_command_id().bytes());
-            key = Key::new(&format!("rehearsal:{random:032x}"))?;
+            key = Key::new(&format!("{REHEARSAL}{random:032x}"))?;
         }
         Ok(Name { scope: twicesafe_ledger::Scope::new(&scope)?, key })
     }

@@ -55,13 +55,14 @@ impl Errand {
         }
         let view = whole.view();
         let sight = Sight { answer: Some(&view), ..sight };
-        // What is no success for an act is no answer to a question.
         let seen = Seen { status, retry_after: None, sight, in_doubt: false };
-        if self.route.table.meaning(&seen) != Means::Answered {
-            return silent(format!("it answered {status}, which is no success here"));
-        }
+        let is_success = self.route.table.meaning(&seen) == Means::Answered;
         let sight = seen.sight;
+        let no_success = || silent(format!("it answered {status}, which is no success here"));
         match asking.found.as_ref().map_or(Ok(true), |found| found.holds(&sight)) {
+            // What is no success for an act says nothing by itself; what shows the thing itself does.
+            Ok(_) if !is_success && asking.found.is_none() => no_success(),
+            Ok(false) if !is_success => no_success(),
             Ok(true) => {
                 let id = asking.external_id.as_ref().and_then(|expression| expression.name(&sight).ok());
                 Finding::Found(whole.kept(id.map(|id| id.to_string()).as_deref()))

@@ -19,10 +19,12 @@ use tokio::sync::{Semaphore, watch};
 use super::hands::Hands;
 use super::request::Room;
 use super::stall::{STALL_MAX, Stalling};
-use super::{Body, Problem, Request, Response, Tls, tls, two};
+use super::{Body, Request, Response, Tls, tls, two};
 
 /// Most connections at a time; who comes beyond that waits to be accepted.
 const CONNECTIONS_MAX: usize = 20_000;
+/// Most requests at a time of those that share their connection with others; who comes beyond that is told so.
+const REQUESTS_MAX: usize = 20_000;
 /// How long the head of a request may take, and how long a connection may stay idle.
 pub(super) const HEAD_TIME_MAX: Duration = Duration::from_secs(30);
 /// How long the head of a first request may still take once the server stops.
@@ -85,6 +87,7 @@ impl Listener {
     /// Accepts until the drain begins, then waits for what is under way.
     pub(crate) async fn serve<D: Door>(self, door: Arc<D>, drain: Drain, room: Room, hands: Arc<Hands>) {
         let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        let requests = Arc::new(Semaphore::new(REQUESTS_MAX));
         let mut begun = drain.clone();
         loop {
             let place = places.clone().acquire_owned().await.expect("nobody closes it");
@@ -110,7 +113,7 @@ impl Listener {
                 }
             };
             let (door, drain, tls, room) = (door.clone(), drain.clone(), self.tls.clone(), room.clone());
-            let caller = Caller { peer, door, drain, room, places: places.clone() };
+            let caller = Caller { peer, door, drain, room, requests: requests.clone() };
             hands.give(async move {
                 // Whoever looks after it is also who hears of what arrives.
                 let stream = match TcpStream::from_std(stream) {
@@ -140,19 +143,20 @@ struct Caller<D> {
     door: Arc<D>,
     drain: Drain,
     room: Room,
-    places: Arc<Semaphore>,
+    /// Places for requests that share their connection with others.
+    requests: Arc<Semaphore>,
 }
 
 impl<D: Door> Caller<D> {
     async fn plain(self, stream: TcpStream) -> hyper::Result<()> {
         let mut drain = self.drain.clone();
-        let speaks_two = tokio::select! {
-            begun = tokio::time::timeout(HEAD_TIME_MAX, two::begins(&stream)) => match begun {
-                Ok(speaks_two) => speaks_two,
-                Err(_) => return Ok(()),
-            },
-            () = drain.begun() => return Ok(()),
+        let begun = tokio::select! {
+            biased;
+            begun = tokio::time::timeout(HEAD_TIME_MAX, two::begins(&stream)) => begun,
+            // Who has just come is still answered.
+            () = drain.begun() => tokio::time::timeout(LAST_HEAD_TIME_MAX, two::begins(&stream)).await,
         };
+        let Ok(speaks_two) = begun else { return Ok(()) };
         match speaks_two {
             true => Box::pin(self.two(stream)).await,
             false => self.one(stream).await,
@@ -196,6 +200,8 @@ impl<D: Door> Caller<D> {
         let mut connection =
             std::pin::pin!(builder.serve_connection(TokioIo::new(Stalling::new(stream, STALL_MAX)), service));
         tokio::select! {
+            // What is there is read first: hyper would close a connection that has said nothing yet.
+            biased;
             ended = connection.as_mut() => ended,
             () = drain.begun() => {
                 connection.as_mut().graceful_shutdown();
@@ -210,24 +216,18 @@ impl<D: Door> Caller<D> {
 
     async fn two<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(self, stream: S) -> hyper::Result<()> {
         let drain = self.drain.clone();
-        let answer = move |request: hyper::Request<Incoming>| {
-            let (door, places) = (self.door.clone(), self.places.clone());
+        let answer = |request: hyper::Request<Incoming>| {
             let is_too_long = request.headers().len() > HEADERS_MAX;
-            let request = self.request(request);
+            let (door, request) = (self.door.clone(), self.request(request));
             async move {
-                if is_too_long {
-                    return Response::empty(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE).into_hyper();
-                }
-                // Each counts as if it had come over a connection of its own.
-                match places.try_acquire() {
-                    Ok(_place) => answered(&*door, request, false).await,
-                    Err(_) => {
-                        Problem::overloaded("too many requests are under way").into_response().into_hyper()
-                    }
+                match is_too_long {
+                    true => Response::empty(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE).into_hyper(),
+                    false => answered(&*door, request, false).await,
                 }
             }
         };
-        two::serve(stream, answer, drain, two::Patience::default()).await
+        let places = self.requests.clone();
+        two::serve(stream, answer, places, drain, two::Patience::default()).await
     }
 
     fn request(&self, request: hyper::Request<Incoming>) -> Request {

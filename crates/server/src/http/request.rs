@@ -22,6 +22,8 @@ pub(crate) const BODY_BYTES_MAX: usize = twicesafe_ledger::ANSWER_BYTES_MAX + (6
 pub(crate) const SMALL_BODY_BYTES_MAX: usize = 64 << 10;
 /// Bodies up to this cost nobody anything worth counting.
 const UNCOUNTED_BYTES_MAX: usize = 4 << 10;
+/// Room is taken in such steps.
+const ROOM_STEP_BYTES: usize = 4 << 10;
 /// All larger bodies together; beyond that callers are told to come back.
 const ALL_BODIES_BYTES_MAX: usize = 256 << 20;
 /// How long a body may take to arrive.
@@ -40,6 +42,32 @@ pub(crate) struct Room(Arc<Semaphore>);
 impl Default for Room {
     fn default() -> Self {
         Self(Arc::new(Semaphore::new(ALL_BODIES_BYTES_MAX)))
+    }
+}
+
+/// Room that a body takes.
+struct Taking<'a> {
+    room: &'a Room,
+    taken: Option<OwnedSemaphorePermit>,
+    bytes: usize,
+}
+
+impl Taking<'_> {
+    /// Takes as much as a body of that length needs, in steps.
+    fn up_to(&mut self, bytes: usize) -> Result<(), Problem> {
+        if bytes <= self.bytes || bytes <= UNCOUNTED_BYTES_MAX {
+            return Ok(());
+        }
+        let more = (bytes - self.bytes).next_multiple_of(ROOM_STEP_BYTES);
+        let more = u32::try_from(more).unwrap_or(u32::MAX);
+        let taken = self.room.0.clone().try_acquire_many_owned(more);
+        let taken = taken.map_err(|_| Problem::overloaded("too many large requests are under way"))?;
+        self.bytes += taken.num_permits();
+        match &mut self.taken {
+            Some(before) => before.merge(taken),
+            None => self.taken = Some(taken),
+        }
+        Ok(())
     }
 }
 
@@ -101,25 +129,13 @@ impl Request {
             }
             return Err(too_large(bytes_max));
         }
-        // One that does not say how long it is may become as long as it may.
-        let is_exact = hyper::body::Body::size_hint(&body).exact().is_some();
-        let room = if is_exact { announced } else { bytes_max };
-        if room > UNCOUNTED_BYTES_MAX {
-            let room = u32::try_from(room).unwrap_or(u32::MAX);
-            self.taken = Some(
-                self.room
-                    .0
-                    .clone()
-                    .try_acquire_many_owned(room)
-                    .map_err(|_| Problem::overloaded("too many large requests are under way"))?,
-            );
-        }
-        match tokio::time::timeout(BODY_TIME_MAX, whole(body, announced, bytes_max)).await {
+        // One that does not say how long it is takes room as it comes.
+        let mut taking = Taking { room: &self.room, taken: None, bytes: 0 };
+        taking.up_to(announced)?;
+        match tokio::time::timeout(BODY_TIME_MAX, whole(body, announced, bytes_max, &mut taking)).await {
             Ok(body) => {
+                self.taken = taking.taken;
                 self.body = body?;
-                // What it turned out not to need is there for others.
-                let spare = room.saturating_sub(self.body.len());
-                drop(self.taken.as_mut().and_then(|taken| taken.split(spare)));
                 Ok(())
             }
             Err(_) => {
@@ -196,7 +212,12 @@ fn too_large(bytes_max: usize) -> Problem {
     )
 }
 
-async fn whole(mut body: Incoming, announced: usize, bytes_max: usize) -> Result<Bytes, Problem> {
+async fn whole(
+    mut body: Incoming,
+    announced: usize,
+    bytes_max: usize,
+    taking: &mut Taking<'_>,
+) -> Result<Bytes, Problem> {
     let mut first: Option<Bytes> = None;
     let mut all = BytesMut::new();
     while let Some(frame) = body.frame().await {
@@ -214,11 +235,13 @@ async fn whole(mut body: Incoming, announced: usize, bytes_max: usize) -> Result
                 all.extend_from_slice(&data);
             }
         }
-        if first.as_ref().map_or(all.len(), Bytes::len) > bytes_max {
+        let length = first.as_ref().map_or(all.len(), Bytes::len);
+        if length > bytes_max {
             drop((first, all));
             drained(body).await;
             return Err(too_large(bytes_max));
         }
+        taking.up_to(length)?;
     }
     Ok(first.unwrap_or_else(|| all.freeze()))
 }

@@ -8,8 +8,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use hyper::body::{Frame, Incoming, SizeHint};
-use hyper::header::{COOKIE, HOST, HeaderValue};
+use hyper::Method;
+use hyper::body::{Body as _, Frame, Incoming, SizeHint};
+use hyper::header::{CONTENT_LENGTH, COOKIE, HOST, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::rt::Executor;
 use hyper::server::conn::http2;
@@ -17,34 +18,40 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::listen::{Drain, HEAD_BYTES_MAX, HEAD_TIME_MAX};
 use super::stall::{STALL_MAX, Stalling};
-use super::{Body, Cut};
+use super::{Body, Cut, Problem};
 
 /// How connections begin that speak it without having agreed on it, as far as no other protocol begins so.
 const START: &[u8] = b"PRI ";
-/// When to look again at a connection that has begun with less than that.
-const START_PAUSE: Duration = Duration::from_millis(10);
+/// When to look again at a connection that has begun with less than that: soon at first, then less and less often.
+const START_PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 /// Most requests at a time over one connection.
 const STREAMS_MAX: u32 = 100;
-/// What may be under way to us before somebody reads it, over one connection.
-const WINDOW_BYTES: u32 = 64 << 10;
+/// What may be under way to us before somebody reads it: for one request, and over one connection.
+const STREAM_BYTES: u32 = 64 << 10;
+const CONNECTION_BYTES: u32 = 128 << 10;
 /// Answers are given to the connection in pieces of this size, the next when there is room for it.
 const PIECE_BYTES: usize = 16 << 10;
 /// How often the other end is asked whether it is there, and how long it may take to say so.
 const ALIVE_EVERY: Duration = Duration::from_secs(20);
 /// How long a connection may take to end that nobody uses.
-const LEAVE_TIME_MAX: Duration = Duration::from_secs(5);
+const LEAVE_TIME_MAX: Duration = Duration::from_secs(2);
+/// How old a connection may become. The end of an answer may be kept by one whose other end takes nothing, and nobody can tell.
+const AGE_MAX: Duration = Duration::from_secs(3600);
 
 /// Whether a connection begins as HTTP/2 does.
 pub(super) async fn begins(stream: &TcpStream) -> bool {
     let mut start = [0; START.len()];
+    let mut pause = START_PAUSES.0;
     loop {
         match stream.peek(&mut start).await {
             Ok(0) | Err(_) => return false,
             Ok(count) if count < START.len() && START.starts_with(&start[..count]) => {
-                tokio::time::sleep(START_PAUSE).await;
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(START_PAUSES.1);
             }
             Ok(_) => return start == START,
         }
@@ -58,20 +65,23 @@ pub(super) struct Patience {
     idle: Duration,
     /// Without room for the next piece of an answer.
     stall: Duration,
-    /// When asked to leave, because it was idle.
+    /// When asked to leave.
     leave: Duration,
+    /// How old it may become.
+    age: Duration,
 }
 
 impl Default for Patience {
     fn default() -> Self {
-        Self { idle: HEAD_TIME_MAX, stall: STALL_MAX, leave: LEAVE_TIME_MAX }
+        Self { idle: HEAD_TIME_MAX, stall: STALL_MAX, leave: LEAVE_TIME_MAX, age: AGE_MAX }
     }
 }
 
-/// Answers what comes over a connection until it ends.
+/// Answers what comes over a connection until it ends. Each request takes a place until it is answered.
 pub(super) async fn serve<S, F>(
     stream: S,
     answer: impl Fn(hyper::Request<Incoming>) -> F + Send,
+    places: Arc<Semaphore>,
     mut drain: Drain,
     patience: Patience,
 ) -> hyper::Result<()>
@@ -81,10 +91,19 @@ where
 {
     let streams = Streams { stall: patience.stall, counts: Arc::default() };
     let service = service_fn(|request: hyper::Request<Incoming>| {
+        let (is_head, place) = (request.method() == Method::HEAD, places.clone().try_acquire_owned().ok());
         let answering = answer(request);
         async move {
             let given = GIVEN.with(Arc::clone);
-            Ok::<_, Infallible>(answering.await.map(|body| Pieces { body, rest: Bytes::new(), given }))
+            let mut response = match &place {
+                Some(_) => answering.await,
+                None => Problem::overloaded("too many requests are under way").into_response().into_hyper(),
+            };
+            if is_head {
+                without_body(&mut response);
+            }
+            let pieces = |body| Pieces { body, rest: Bytes::new(), given, _place: place };
+            Ok::<_, Infallible>(response.map(pieces))
         }
     });
     let mut builder = http2::Builder::new(streams.clone());
@@ -92,8 +111,8 @@ where
         .timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS_MAX)
         .max_header_list_size(u32::try_from(HEAD_BYTES_MAX).expect("a small number"))
-        .initial_stream_window_size(WINDOW_BYTES)
-        .initial_connection_window_size(WINDOW_BYTES)
+        .initial_stream_window_size(STREAM_BYTES)
+        .initial_connection_window_size(CONNECTION_BYTES)
         .max_send_buf_size(PIECE_BYTES)
         .keep_alive_interval(ALIVE_EVERY)
         .keep_alive_timeout(ALIVE_EVERY);
@@ -101,15 +120,24 @@ where
     let mut connection = std::pin::pin!(builder.serve_connection(stalling, service));
     tokio::select! {
         ended = connection.as_mut() => return ended,
-        () = drain.begun() => {
-            connection.as_mut().graceful_shutdown();
-            return connection.await;
-        }
+        () = drain.begun() => {}
         () = streams.idle(patience.idle) => {}
+        () = tokio::time::sleep(patience.age) => {}
     }
-    // Whoever does not even answer that is not waited for.
     connection.as_mut().graceful_shutdown();
-    tokio::time::timeout(patience.leave, connection).await.unwrap_or(Ok(()))
+    tokio::select! {
+        ended = connection => ended,
+        // What came meanwhile is answered. Whoever does not even say goodbye is not waited for.
+        () = streams.idle(patience.leave) => Ok(()),
+    }
+}
+
+/// The answer to a HEAD: hyper leaves the body out by itself only over HTTP/1.1.
+fn without_body(response: &mut hyper::Response<Body>) {
+    if let Some(bytes) = response.body().size_hint().exact() {
+        response.headers_mut().entry(CONTENT_LENGTH).or_insert(HeaderValue::from(bytes));
+    }
+    *response.body_mut() = Body::whole(Bytes::new());
 }
 
 /// Makes a request look as it would over HTTP/1.1: nobody else has to know.
@@ -220,6 +248,7 @@ struct Pieces {
     body: Body,
     rest: Bytes,
     given: Arc<Given>,
+    _place: Option<OwnedSemaphorePermit>,
 }
 
 impl hyper::body::Body for Pieces {
@@ -270,17 +299,19 @@ mod tests {
 
     const PATIENCE: Patience = Patience {
         idle: Duration::from_millis(400),
-        stall: Duration::from_millis(200),
+        stall: Duration::from_secs(1),
         leave: Duration::from_millis(300),
+        age: Duration::from_secs(60),
     };
     const MUCH: usize = 1 << 20;
+    const ENDED_WITHIN: Duration = Duration::from_secs(20);
 
     /// A server that answers everything with much, and what is left of it when it has ended.
     fn serving(theirs: DuplexStream) -> tokio::task::JoinHandle<()> {
         let answer = |_| async { hyper::Response::new(Body::whole(Bytes::from(vec![0; MUCH]))) };
         tokio::spawn(async move {
             let (_open, drain) = Drain::new();
-            let _ = serve(theirs, answer, drain, PATIENCE).await;
+            let _ = serve(theirs, answer, Arc::new(Semaphore::new(10)), drain, PATIENCE).await;
         })
     }
 
@@ -338,7 +369,7 @@ mod tests {
             let count = data.expect("more of it").len();
             body.flow_control().release_capacity(count).expect("it was read");
             if read / (100 << 10) != (read + count) / (100 << 10) {
-                tokio::time::sleep(PATIENCE.stall / 2).await;
+                tokio::time::sleep(PATIENCE.stall / 4).await;
             }
             read += count;
         }
@@ -356,21 +387,21 @@ mod tests {
             let cut = body.data().await.expect("an end").expect_err("nothing can come");
             assert_eq!(cut.reason(), Some(h2::Reason::CANCEL));
         }
-        tokio::time::timeout(PATIENCE.idle * 4, serving).await.expect("it ends by itself").expect("no panic");
+        tokio::time::timeout(ENDED_WITHIN, serving).await.expect("it ends by itself").expect("no panic");
     }
 
     #[tokio::test]
     async fn who_asks_nothing_is_left() {
         let (sender, serving, connection) = client(1000).await;
-        tokio::time::timeout(PATIENCE.idle * 4, serving).await.expect("it ends by itself").expect("no panic");
-        tokio::time::timeout(PATIENCE.idle, connection).await.expect("and is told so").expect("no panic");
+        tokio::time::timeout(ENDED_WITHIN, serving).await.expect("it ends by itself").expect("no panic");
+        tokio::time::timeout(ENDED_WITHIN, connection).await.expect("and is told so").expect("no panic");
         drop(sender);
     }
 
     #[tokio::test]
     async fn who_does_not_even_begin_is_left() {
         let (ours, theirs) = duplex(1000);
-        tokio::time::timeout(PATIENCE.idle * 4, serving(theirs))
+        tokio::time::timeout(ENDED_WITHIN, serving(theirs))
             .await
             .expect("it ends by itself")
             .expect("no panic");

@@ -119,6 +119,12 @@ async fn s24_what_is_no_success_or_not_everything_is_no_answer() {
         gateway.post("/contacts", &contact(id)).await.refused(423, "TS0016");
     }
     gateway.crm.check_effects(2);
+    // What shows the thing itself does, whatever else it says.
+    let gateway = Gateway::in_real_time("auth: none", &format!("{}{outcomes}", route(&lookup))).await;
+    gateway.crm.script([Do::ActAndClose]);
+    gateway.crm.script_lookups([Do::Say(200, json!({ "ok": false, "items": [{ "id": "c_3" }] }))]);
+    let found = gateway.post("/contacts", &contact("found")).await;
+    assert_eq!((found.status, found.headers["twicesafe-source"].as_str()), (200, "lookup"), "{found:?}");
 }
 
 #[tokio::test]
