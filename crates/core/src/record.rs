@@ -10,7 +10,7 @@ use crate::lane::Place;
 use crate::moment::Timestamp;
 use crate::name::{Actor, Name, Step};
 use crate::permit::{Fence, PermitKind};
-use crate::policy::{Policy, Recovery};
+use crate::policy::{Policy, Recovery, VersionMeans};
 
 /// The status of an intent; the same words for people and machines.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -152,6 +152,11 @@ impl Record {
     /// Whether claiming it need only be visible to others, by what was agreed when it was first claimed (S7).
     pub fn claim_may_be_relaxed(&self) -> bool {
         self.policy.claim_may_be_relaxed() && self.place.is_none()
+    }
+
+    /// Whether a person wants a snapshot carried out once more that nobody else comes back for: it does not compete by its version.
+    pub(crate) fn is_wanted_again(&self) -> bool {
+        self.generation > 1 && self.policy.unattended && self.policy.version_means == VersionMeans::Snapshot
     }
 
     /// Whether the request that was kept before is still what is wanted (S31). It belongs to its generation; but what nobody

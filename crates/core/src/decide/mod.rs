@@ -92,7 +92,14 @@ struct Draft<'a> {
 
 impl<'a> Draft<'a> {
     fn of(record: &'a Record, lane: Option<Lane>, command: &'a Command, moment: &'a Moment) -> Self {
-        Self { before: Some(record), ..Self::new(record.clone(), lane, command, moment) }
+        let mut draft = Self { before: Some(record), ..Self::new(record.clone(), lane, command, moment) };
+        if record.is_wanted_again()
+            && let Some(lane) = &mut draft.lane
+        {
+            // A person knows what was applied; this is not superseded by it (S29).
+            lane.applied = None;
+        }
+        draft
     }
 
     fn new(record: Record, lane: Option<Lane>, command: &'a Command, moment: &'a Moment) -> Self {
@@ -226,6 +233,8 @@ impl<'a> Draft<'a> {
             if applied(&self.record) && !self.before.is_some_and(applied) {
                 lane.applied = lane.applied.max(self.record.place.as_ref().and_then(|place| place.version));
             }
+            // What was applied stays applied.
+            lane.applied = lane.applied.max(self.lane_before.as_ref().and_then(|before| before.applied));
         }
         let after = match self.before {
             Some(before) if *before == self.record => After::Unchanged,

@@ -3,7 +3,6 @@
 use super::*;
 use crate::answer::ExternalId;
 use crate::command::{Approve, Reject, Reset, Resolution, Resolve};
-use crate::policy::VersionMeans;
 use crate::record::{Decision, Receipt};
 
 pub(super) fn approve(mut draft: Draft<'_>, approve: &Approve) -> Transition {
@@ -156,25 +155,11 @@ pub(super) fn reset(mut draft: Draft<'_>, reset: &Reset) -> Transition {
         // Nobody comes back to say what is wanted: what was wanted is wanted again, now.
         draft.record.fingerprint = fingerprint;
         draft.record.due_at = Some(draft.now());
-        draft.stop_competing();
         draft.keep_place();
     }
     remember(&mut draft, digest);
     draft.journal(Event::Reset, &reset.reason);
     draft.noted(true)
-}
-
-impl Draft<'_> {
-    /// What a person wants again although its state, or a newer one, was applied must not be superseded by that (S15, S29).
-    fn stop_competing(&mut self) {
-        let applied = self.lane.as_ref().and_then(|lane| lane.applied);
-        if let Some(place) = &mut self.record.place
-            && self.record.policy.version_means == VersionMeans::Snapshot
-            && place.version <= applied
-        {
-            place.version = None;
-        }
-    }
 }
 
 /// What the same command is told when it comes again (S12).
