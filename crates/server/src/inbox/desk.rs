@@ -10,7 +10,7 @@ use twicesafe_ledger::{
 
 use super::arrival::{Arriving, due_in, period};
 use super::event::{self, Event};
-use super::handover::{replayed, stands_for};
+use super::handover::{calls, replayed, stands_for};
 use super::plan::TENANT;
 use super::{Inbox, Inboxes};
 use crate::config::Configuration;
@@ -192,7 +192,8 @@ pub async fn park_event(
     }
 }
 
-/// Drops everything of an event that could identify anybody; its redelivery is still known. One that waits is set aside first.
+/// Drops everything of an event that could identify anybody, also at the destination it was handed to; its redelivery is still known.
+/// One that waits is set aside first.
 pub async fn forget_event(
     ledger: &Ledger,
     who: &Actor,
@@ -201,18 +202,26 @@ pub async fn forget_event(
     reason: &str,
 ) -> Result<Noted, Error> {
     let name = Name::new(&scope_of(inbox), id)?;
-    if !ledger.existing(&name).await?.record.status.is_settled() {
+    let dossier = ledger.dossier(&name).await?.ok_or(Refusal::NoSuchIntent)?;
+    let (stored, request) = (&dossier.stored, &dossier.request);
+    let mut along = Vec::new();
+    for call in calls(&dossier) {
+        let Some(call) = ledger.store().find_id(call).await? else { continue };
+        if !call.record.status.is_settled() {
+            return Err(Refusal::WrongStatus(call.record.status).into());
+        }
+        along.push(Arc::new(call));
+    }
+    // What it stands for keeps the target's answer.
+    let nested = nested(ledger, inbox, stored, request.as_ref()).await?;
+    along.extend(nested.filter(|nested| nested.record.status.is_settled()));
+    if !stored.record.status.is_settled() {
         park_event(ledger, who, inbox, id, reason).await?;
     }
-    let dossier = ledger.dossier(&name).await?.ok_or(Refusal::NoSuchIntent)?;
-    let (stored, request) = (dossier.stored, dossier.request);
-    // What it stands for keeps the target's answer.
-    if let Some(nested) = nested(ledger, inbox, &stored, request.as_ref()).await?
-        && nested.record.status.is_settled()
-    {
-        ledger.forget(By::from(who), &nested, reason).await?;
+    for intent in along {
+        ledger.forget(By::from(who), &intent, reason).await?;
     }
-    ledger.forget(By::from(who), &stored, reason).await
+    ledger.forget(By::from(who), stored, reason).await
 }
 
 /// How an inbox stands, for people.

@@ -1,6 +1,7 @@
 //! Handing one event over, under a permit: to an address, with an id, a time and a signature as Standard Webhooks have them, or
 //! to one of the destinations as a guarded call of its own.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,8 +14,8 @@ use hyper::{Method, StatusCode};
 use ring::hmac;
 use serde_json::{Value, json};
 use twicesafe_ledger::{
-    Answer, Attempt, Body, Code, Counts, Error, Intent, InvalidName, Key, KeyPart, Ledger, Name, Outcome,
-    Policy, Refusal, Scope, Status, Stored, Trouble,
+    Answer, Attempt, Body, Code, Counts, Dossier, Error, Intent, IntentId, InvalidName, Key, KeyPart, Ledger,
+    Name, Outcome, Policy, Refusal, Scope, Status, Stored, Trouble,
 };
 
 use super::event::{Event, Facts, in_header};
@@ -30,6 +31,8 @@ use crate::server::Shared;
 
 /// What a destination knows repetitions by, where its route says nothing else.
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+/// What the number of a call at a destination is called in an event's answer.
+const CALL: &str = "twicesafe-call: ";
 /// What is kept of a target's answer where nobody is given it: enough to see what it said.
 const ANSWER_KEPT_BYTES_MAX: usize = 4 << 10;
 /// Largest answer of a destination that is read.
@@ -51,6 +54,15 @@ enum Stands {
     Refused,
     /// The destination took it for something else; nothing was sent.
     Mistaken,
+}
+
+/// What a target said.
+struct Said {
+    whole: Whole,
+    stands: Stands,
+    reason: String,
+    /// The call at a destination, which is an intent of its own.
+    call: Option<IntentId>,
 }
 
 /// One event, where it goes.
@@ -173,7 +185,7 @@ impl Handover {
                 let posted = self.post(attempt, upstream, path_and_query, method, headers, body).await;
                 posted.map(|whole| {
                     let reason = format!("the target answered {}", whole.status.as_u16());
-                    (whole, Stands::Alone, reason)
+                    Said { whole, stands: Stands::Alone, reason, call: None }
                 })
             }
             Target::Destination { name, path_and_query, method } => {
@@ -181,11 +193,15 @@ impl Handover {
             }
         };
         match answered {
-            Ok((whole, stands, reason)) => {
+            Ok(Said { whole, stands, reason, call }) => {
                 let is_well = !(whole.status.is_server_error()
                     || matches!(whole.status.as_u16(), 404 | 408 | 410 | 425 | 429));
                 self.note(is_well);
-                self.judged(&whole, stands, reason.into())
+                let outcome = self.judged(&whole, stands, reason.into());
+                match call {
+                    Some(call) => naming(outcome, call),
+                    None => outcome,
+                }
             }
             Err(Failure::NotSent(why)) => {
                 self.note(false);
@@ -263,7 +279,7 @@ impl Handover {
         path_and_query: &str,
         method: &Method,
         body: Bytes,
-    ) -> Result<(Whole, Stands, String), Failure> {
+    ) -> Result<Said, Failure> {
         let uri = format!("/to/{name}{path_and_query}");
         let uri = uri.parse().map_err(|_| Failure::NotSent("the path is no address".to_owned()))?;
         // Only what says what the body is: a destination has headers of its own, and knows its key.
@@ -316,7 +332,9 @@ impl Handover {
             None if is_own && status != StatusCode::BAD_GATEWAY => (StatusCode::CONFLICT, Stands::Alone),
             None => (status, Stands::Alone),
         };
-        Ok((Whole::of(status, &kept, Body::Kept(body.clone())), stands, reason))
+        let call = kept.get("twicesafe-intent").and_then(|number| number.to_str().ok()?.parse().ok());
+        let whole = Whole::of(status, &kept, Body::Kept(body.clone()));
+        Ok(Said { whole, stands, reason, call: call.map(IntentId::new) })
     }
 
     /// The event's own headers, and what the target knows it by: an id that is the same on every attempt, a time, a signature.
@@ -357,6 +375,29 @@ impl Handover {
         }
         headers
     }
+}
+
+/// Says which call at a destination it was: who forgets the event must find it.
+fn naming(mut outcome: Outcome, call: IntentId) -> Outcome {
+    match &mut outcome {
+        Outcome::Answered(answer) | Outcome::Refused { answer, .. } => {
+            answer.head = format!("{}{CALL}{call}\n", answer.head).into();
+        }
+        Outcome::NotSent { reason, .. } | Outcome::Unknown { reason, .. } => {
+            *reason = format!("{call}: {reason}").into();
+        }
+    }
+    outcome
+}
+
+/// The calls at destinations that an event led to.
+pub(super) fn calls(dossier: &Dossier) -> BTreeSet<IntentId> {
+    let answers = dossier.earlier.iter().map(|earlier| &earlier.answer).chain(&dossier.stored.record.answer);
+    let in_answers =
+        answers.flat_map(|answer| answer.head.lines().filter_map(|line| line.strip_prefix(CALL)));
+    let in_journal = dossier.journal.iter().filter_map(|row| Some(row.entry.reason.split_once(": ")?.0));
+    let number = |text: &str| text.strip_prefix('#')?.parse().ok().map(IntentId::new);
+    in_answers.chain(in_journal).filter_map(number).collect()
 }
 
 /// The generation of an event that was handed over before, and is again because a person wanted it.

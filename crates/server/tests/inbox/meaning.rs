@@ -313,3 +313,53 @@ async fn s40_what_an_event_stood_for_is_forgotten_with_it() {
     assert_eq!(listed().await.json["intents"], json!([]));
     inbox.world.stop().await;
 }
+
+#[tokio::test]
+async fn s40_what_an_event_did_at_a_destination_is_forgotten_with_it() {
+    let more = "destinations:
+  crm:
+    base: TARGET
+    auth: none
+    routes:
+      - { match: POST /contacts, action: contact.create, recovery: person }
+      - { match: POST /asked, action: contact.ask, recovery: person, approve: true, on_hold: accepted }
+";
+    for (path, is_held) in [("contacts", false), ("asked", true)] {
+        let rules = format!(
+            "    lane: event.body.email\n    deliver: {{ to: crm/{path} }}\n    retries: {{ base: 10ms }}\n"
+        );
+        let inbox = Inbox::and(&rules, more).await;
+        let body = json!({ "email": "ann@example.com" });
+        inbox.send("evt_1", &body).await;
+        let about = json!({ "inbox": "shop", "id": "evt_1", "reason": "asked for" });
+        if is_held {
+            inbox.status("evt_1", "retryable").await;
+            // Somebody is asked about it: nothing is changed.
+            inbox.world.post("/v1/inbox/forget", &about).await.refused(409, "TS0034");
+            inbox.status("evt_1", "retryable").await;
+            let held = inbox.world.get("/v1/approvals").await.json["intents"][0].clone();
+            let no = json!({ "scope": held["scope"], "key": held["key"], "generation": held["generation"], "reason": "never" });
+            assert_eq!(inbox.world.post("/v1/reject", &no).await.status, 200);
+        } else {
+            inbox.status("evt_1", "done").await;
+        }
+        let about_both = inbox.world.get("/v1/intents").await.json;
+        let ids: Vec<i64> = about_both["intents"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|shown| shown["intent"].as_i64().unwrap())
+            .collect();
+        assert_eq!(ids.len(), 2, "{about_both}");
+        assert_eq!(inbox.world.post("/v1/inbox/forget", &about).await.status, 200);
+        let store = inbox.world.ledger.store();
+        for id in ids {
+            let id = twicesafe_ledger::IntentId::new(id);
+            assert_eq!(store.request(id).await.unwrap(), None);
+            let record = store.find_id(id).await.unwrap().unwrap().record;
+            assert!(record.name.is_none(), "{record:?}");
+        }
+        assert_eq!(inbox.send("evt_1", &body).await.json, json!({ "accepted": 0, "known": 1 }));
+        inbox.world.stop().await;
+    }
+}

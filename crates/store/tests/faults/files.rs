@@ -4,11 +4,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use twicesafe_core::{Code, Policy};
+use twicesafe_core::{Action, Code, Forget, Policy};
 use twicesafe_store::{Address, Options, Store};
 
 use super::check_refused;
-use crate::orders::claim;
+use crate::orders::{about, answered, claim, settle};
 use crate::processes::{go, heard, start};
 use crate::world::Folder;
 
@@ -51,6 +51,28 @@ async fn a_folder_that_does_not_exist_is_not_made() {
     check_refused(&at(&folder.path().join("no/such/folder/ledger.db")), Code::LedgerReadOnly).await;
     assert!(!folder.path().join("no").exists());
     check_refused(&at(folder.path()), Code::LedgerReadOnly).await;
+}
+
+#[tokio::test]
+async fn s40_what_was_forgotten_is_not_left_in_the_file() {
+    let folder = Folder::new();
+    let store = Store::open(&at(&folder.ledger()), Options::default()).await.unwrap();
+    for key in ["ann-key", "other-key"] {
+        let claiming = claim(key, &Policy::default()).with_request(b"ann@example.com");
+        let claimed = store.apply_one(claiming.into()).await.unwrap();
+        let done = store.apply_one(settle(&claimed, answered("ann-answer"))).await.unwrap();
+        let forget = Action::Forget(Forget { reason: "asked to".into() });
+        store.apply_one(about(&done, "ada", forget)).await.unwrap();
+    }
+    drop(store);
+    // The log is copied and cut: what is left is the file.
+    let by_hand = rusqlite::Connection::open(folder.ledger()).unwrap();
+    by_hand.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
+    let bytes = std::fs::read(folder.ledger()).unwrap();
+    for text in ["ann@example.com", "ann-answer", "ann-key"] {
+        let is_there = bytes.windows(text.len()).any(|window| window == text.as_bytes());
+        assert!(!is_there, "{text} is still there");
+    }
 }
 
 /// The same program as somebody who owns nothing. Root may write everywhere, whatever the permissions say.
