@@ -18,6 +18,7 @@ mod identities;
 mod inbox;
 mod pages;
 mod server;
+mod version;
 mod watch;
 pub mod wire;
 

@@ -15,6 +15,7 @@ use super::sending::{Sending, VIEWED_BYTES_MAX, why_unread};
 use super::{Arrival, callback, caps, fingerprint, told};
 use crate::config::destinations::OnHold;
 use crate::http::{Problem, Request, Response};
+use crate::version::version_of;
 
 /// What keys of rehearsals begin with.
 const REHEARSAL: &str = "rehearsal:";
@@ -352,11 +353,6 @@ impl Wish<'_> {
         );
         Problem::new(Code::KeyMissing, message, hint)
     }
-}
-
-/// Numbers of versions, and times as versions: later is higher.
-pub(crate) fn version_of(text: &str) -> Option<i64> {
-    text.parse().ok().or_else(|| text.parse::<jiff::Timestamp>().ok().map(jiff::Timestamp::as_microsecond))
 }
 
 /// A name for what has none: `post.v1.charges`.

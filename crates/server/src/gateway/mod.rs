@@ -50,7 +50,7 @@ use sending::Sending;
 pub(crate) use callback::keep_promises;
 pub(crate) use caps::Counts;
 pub(crate) use due::Due;
-pub(crate) use guarded::{is_rehearsal, version_of};
+pub(crate) use guarded::is_rehearsal;
 pub use pause::{Pausable, pause, paused, resume};
 pub(crate) use pause::{Pauses, keep_pauses};
 pub use pins::is_pin;

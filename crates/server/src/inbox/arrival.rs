@@ -16,15 +16,19 @@ use super::plan::Inbox;
 use super::verify::{Doubtful, Signed};
 use crate::access::{Right, check_without_links};
 use crate::config::inboxes::Respond;
+use crate::gateway::answer_kept;
 use crate::gateway::expression::{Expression, Sight};
-use crate::gateway::{answer_kept, version_of};
 use crate::http::{Problem, Request, Response};
 use crate::server::Shared;
+use crate::version::version_of;
 
 /// How long a sender waits for the target's answer, where it is to get it and nobody knows how long it would wait.
 const WAIT_DEFAULT: Duration = Duration::from_secs(25);
 /// What is left to the way back.
 const WAIT_MARGIN: Duration = Duration::from_millis(500);
+
+/// What tells people and targets that an event was taken without its object, its version or its meaning.
+const WITHOUT: &str = "twicesafe-without";
 
 /// An event and the intent it is.
 pub(super) struct Taken {
@@ -79,6 +83,8 @@ pub(crate) async fn answer(shared: &Arc<Shared>, request: &mut Request) -> Resul
     let accepted = shared.ledger.accept_all(&intents, due_in).await.inspect_err(|_| inbox.fresh.miss())?;
     // Head and body keep the connection's buffer while the sender waits.
     (request.headers, request.body) = Default::default();
+    let lacking = events.iter().filter(|event| event.headers.contains_key(WITHOUT)).count();
+    shared.metrics.inbox(&inbox.name, "incomplete", lacking as u64);
     let known = accepted.iter().filter(|accepted| !accepted.is_new).count();
     shared.metrics.inbox(&inbox.name, "duplicate", known as u64);
     for (accepted, event) in accepted.iter().zip(events) {
@@ -200,15 +206,17 @@ impl Arriving<'_> {
         let one = |(item, text): (&Value, Bytes)| {
             let view = event::view_of_one(view, item.clone());
             self.event(&view, text.clone(), None).or_else(|problem| {
-                // Refused, the others would be lost with it: it goes without its meaning, or is called by what it says.
+                // Refused, the others would be lost with it: it is called by what it says.
                 if self.inbox.unnamed.is_time() {
                     let inbox = &self.inbox.name;
-                    tracing::warn!(inbox, "one of several events stands for itself: {}", problem.message());
+                    tracing::warn!(
+                        inbox,
+                        "one of several events is called by what it says: {}",
+                        problem.message()
+                    );
                 }
-                self.event_meaning(&view, text.clone(), None, None).or_else(|_| {
-                    let id = format!("unnamed:{}", blake3::hash(&text).to_hex());
-                    self.event_meaning(&view, text, Some(&id), None)
-                })
+                let id = format!("unnamed:{}", blake3::hash(&text).to_hex());
+                self.event(&view, text, Some(&id))
             })
         };
         items.iter().zip(texts).map(one).collect()
@@ -216,16 +224,6 @@ impl Arriving<'_> {
 
     /// The intent that an event is. `id` goes before what the inbox would call it.
     pub(super) fn event(&self, view: &Value, body: Bytes, id: Option<&str>) -> Result<Taken, Problem> {
-        self.event_meaning(view, body, id, self.inbox.means.as_ref())
-    }
-
-    fn event_meaning(
-        &self,
-        view: &Value,
-        body: Bytes,
-        id: Option<&str>,
-        means: Option<&Expression>,
-    ) -> Result<Taken, Problem> {
         let inbox = self.inbox;
         let sight = Sight { event: Some(view), ..Sight::default() };
         let id = match id {
@@ -236,33 +234,29 @@ impl Arriving<'_> {
             scope: inbox.scope.clone(),
             key: Key::new(&id).map_err(|error| unnamed(error.to_string()))?,
         };
-        let object = inbox.lane.as_ref().and_then(|lane| self.noted("lane", lane, &sight));
-        let version = match (&inbox.version, &object) {
-            (Some(version), Some(_)) => self.noted("version", version, &sight),
-            _ => None,
-        };
-        let means = match means {
-            // Without its meaning it could be handed over twice.
-            Some(means) => {
-                let means =
-                    means.name(&sight).map_err(|why| unnamed(self.explained(why, &body)))?.to_string();
-                Key::new(&means).map_err(|error| unnamed(error.to_string()))?;
-                Some(means)
-            }
-            None => None,
-        };
+        let mut lacking = Lacking { inbox: &inbox.name, fields: Vec::new() };
+        let text = |expression: &Expression| expression.name(&sight).map(|named| named.to_string());
+        let object = lacking.noted("lane", inbox.lane.as_ref(), text);
+        // Hints have no versions: they tell to look, and the last look sees everything.
+        let version = inbox.version.as_ref().filter(|_| object.is_some() && inbox.hint.is_none());
+        let version = lacking.noted("version", version, |expression| {
+            let text = text(expression)?;
+            version_of(&text)
+                .ok_or_else(|| format!("`{}` is neither a whole number nor a time", expression.text()))
+        });
+        let means = lacking.noted("intent", inbox.means.as_ref(), text);
         let mut intent = Intent::named(name).policy(inbox.policy.clone()).input(body.clone());
         if let Some(object) = &object {
-            // Hints have no versions: they tell to look, and the last look sees everything.
-            let number = version.as_deref().filter(|_| inbox.hint.is_none()).and_then(version_of);
-            if number.is_none() && inbox.version.is_some() && inbox.hint.is_none() {
-                tracing::warn!(inbox = inbox.name, "an event has no version that can be compared");
-            }
-            intent = intent.lane(&lane(inbox, object), number)?;
+            intent = intent.lane(&lane(inbox, object), version)?;
         }
         let facts = Facts { verified: self.verified.to_owned(), object, means, period: self.period };
-        let event =
-            Event { query: self.query.map(str::to_owned), headers: self.headers.clone(), body, facts };
+        let mut headers = self.headers.clone();
+        if let Ok(fields) = HeaderValue::from_str(&lacking.fields.join(", "))
+            && !lacking.fields.is_empty()
+        {
+            headers.insert(WITHOUT, fields);
+        }
+        let event = Event { query: self.query.map(str::to_owned), headers, body, facts };
         let intent = intent.request(event.kept(&inbox.name));
         Ok(Taken { intent, event })
     }
@@ -274,16 +268,26 @@ impl Arriving<'_> {
             None => why,
         }
     }
+}
 
-    /// An event without an object, or without a version, is taken all the same: refused, it would be lost.
-    fn noted(&self, field: &str, expression: &Expression, sight: &Sight<'_>) -> Option<String> {
-        match expression.name(sight) {
-            Ok(named) => Some(named.to_string()),
+/// What an event is taken without: refused, it would be lost.
+struct Lacking<'a> {
+    inbox: &'a str,
+    fields: Vec<&'static str>,
+}
+
+impl Lacking<'_> {
+    fn noted<T>(
+        &mut self,
+        field: &'static str,
+        expression: Option<&Expression>,
+        read: impl FnOnce(&Expression) -> Result<T, String>,
+    ) -> Option<T> {
+        match read(expression?) {
+            Ok(value) => Some(value),
             Err(why) => {
-                tracing::warn!(
-                    inbox = self.inbox.name,
-                    "an event is handed over without its `{field}`: {why}"
-                );
+                tracing::warn!(inbox = self.inbox, "an event is handed over without its `{field}`: {why}");
+                self.fields.push(field);
                 None
             }
         }
@@ -357,7 +361,7 @@ async fn settled(shared: &Shared, first: Arc<Stored>) -> Option<Arc<Stored>> {
 }
 
 fn unnamed(why: impl std::fmt::Display) -> Problem {
-    let hint = "Change `id:` or `intent:` of the inbox to a field that every event has; nothing was stored.";
+    let hint = "Change `id:` of the inbox to a field that every event has; nothing was stored.";
     Problem::new(Code::EventUnnamed, format!("the event cannot be named: {why}"), hint)
 }
 

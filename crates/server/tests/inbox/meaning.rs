@@ -28,8 +28,6 @@ async fn events_that_mean_the_same_are_handed_over_once() {
     inbox.send("paid_2", &order(2, 1)).await;
     inbox.status("paid_2", "done").await;
     inbox.target.check_effects(2);
-    inbox.send("nothing", &json!({})).await.refused(400, "TS0113");
-    inbox.send("long", &json!({ "order": "x".repeat(300) })).await.refused(400, "TS0113");
     // A person's replay is handed over, whatever it means.
     let replay = json!({ "inbox": "shop", "id": "shipped_1", "reason": "lost" });
     assert_eq!(inbox.world.post("/v1/inbox/replay", &replay).await.status, 200);
@@ -41,6 +39,31 @@ async fn events_that_mean_the_same_are_handed_over_once() {
         inbox.status(id, "done").await;
     }
     inbox.target.check_effects(4);
+    inbox.world.stop().await;
+}
+
+#[tokio::test]
+async fn an_event_without_its_meaning_stands_for_itself_and_says_so() {
+    let inbox = Inbox::with("    intent: event.body.order\n").await;
+    for id in ["nothing_1", "nothing_2"] {
+        assert_eq!(inbox.send(id, &json!({})).await.json, json!({ "accepted": 1, "known": 0 }));
+        let shown = inbox.status(id, "done").await;
+        assert_eq!(shown["means"], Value::Null);
+        assert!(
+            shown["headers"].as_array().unwrap().contains(&json!(["twicesafe-without", "intent"])),
+            "{shown}"
+        );
+    }
+    let requests = inbox.requests(2).await;
+    assert_eq!(requests[0].header("twicesafe-without"), Some("intent"));
+    let metrics = inbox.world.get("/metrics").await.text;
+    assert!(metrics.contains(r#"{inbox="shop",result="incomplete"} 2"#), "{metrics}");
+    // However long it is, it is one.
+    for id in ["long_1", "long_2"] {
+        inbox.send(id, &json!({ "order": "x".repeat(300) })).await;
+        inbox.status(id, "done").await;
+    }
+    inbox.target.check_effects(3);
     inbox.world.stop().await;
 }
 

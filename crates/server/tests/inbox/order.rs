@@ -164,11 +164,39 @@ async fn s15_a_dead_letter_closes_its_object_or_lets_the_others_pass() {
 }
 
 #[tokio::test]
+async fn s15_times_are_versions_in_the_forms_that_senders_have() {
+    let inbox = paused(LANES).await;
+    let versions = [
+        "Sun, 04 Jan 2026 00:00:00 GMT",
+        "2026-01-03 00:00:00 UTC",
+        "1767225600.000300",
+        "2026-01-02",
+        "2026-01-05T00:00:00",
+        "1767225600.000200",
+    ];
+    for (number, version) in versions.iter().enumerate() {
+        inbox.send(&format!("evt_{number}"), &json!({ "order": 1, "version": version })).await;
+    }
+    resume(&inbox).await;
+    let got: Vec<String> =
+        inbox.requests(6).await.iter().map(|got| got.body["version"].as_str().unwrap().into()).collect();
+    assert_eq!(got, [5, 2, 3, 1, 0, 4].map(|number: usize| versions[number]));
+    inbox.world.stop().await;
+}
+
+#[tokio::test]
 async fn an_event_without_its_object_is_handed_over_all_the_same() {
     let inbox = Inbox::with(LANES).await;
     assert_eq!(inbox.send("evt_1", &json!({ "other": 1 })).await.status, 200);
     assert_eq!(inbox.send("evt_2", &json!({ "order": 1 })).await.status, 200);
     assert_eq!(inbox.send("evt_3", &json!({ "order": 1, "version": "soon" })).await.status, 200);
+    for (id, without) in [("evt_1", "lane"), ("evt_2", "version"), ("evt_3", "version")] {
+        let shown = inbox.status(id, "done").await;
+        assert!(
+            shown["headers"].as_array().unwrap().contains(&json!(["twicesafe-without", without])),
+            "{shown}"
+        );
+    }
     // An object is known by whatever it is called.
     for (version, id) in [(1, "long_1"), (2, "long_2")] {
         let object = "ö\n".repeat(200);
