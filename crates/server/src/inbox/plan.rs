@@ -281,7 +281,14 @@ fn target(deliver: &Deliver, configuration: &Configuration) -> Result<Target, St
         (Some(url), None) => {
             let text = url.reveal().map_err(|error| error.to_string())?;
             // Not quoted: some addresses have a secret in them.
-            let wrong = || "this is not an address; write http://127.0.0.1:5678/webhook/orders".to_owned();
+            let wrong = || {
+                let at_destination =
+                    text.split('/').next().filter(|name| configuration.destinations.contains_key(*name));
+                let to = if at_destination.is_some() { text.as_str() } else { "DESTINATION/PATH" };
+                format!(
+                    "this is not an address; write http://127.0.0.1:5678/webhook/orders, or {{ to: {to} }} for a destination"
+                )
+            };
             let uri: Uri = text.parse().map_err(|_| wrong())?;
             let (Some(scheme), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
                 return Err(wrong());

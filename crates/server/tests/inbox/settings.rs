@@ -31,7 +31,14 @@ fn what_is_wrong_is_said() {
         ("{ provider: strip, secrets: [x], deliver: 'http://127.0.0.1:1/x' }", "did you mean `stripe`?"),
         ("{ provider: stripe, deliver: 'http://127.0.0.1:1/x' }", "inboxes.shop.secrets: events are signed"),
         ("{ provider: stripe, secrets: [x] }", "inboxes.shop.deliver: it says nowhere"),
-        ("{ provider: stripe, secrets: [x], deliver: there }", "this is not an address"),
+        (
+            "{ provider: stripe, secrets: [x], deliver: there }",
+            "or { to: DESTINATION/PATH } for a destination",
+        ),
+        (
+            "{ provider: stripe, secrets: [x], deliver: crm/contacts }\ndestinations:\n  crm: { base: 'https://crm.example' }",
+            "or { to: crm/contacts } for a destination",
+        ),
         (
             "{ provider: stripe, secrets: ['${NOBODY_SETS_THIS}'], deliver: 'http://127.0.0.1:1/x' }",
             "NOBODY_SETS_THIS is not set",
