@@ -1,13 +1,13 @@
 //! Arrival: raw bytes verified, arrays split, questions answered, events committed, and only then acknowledged (S36-S38).
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
-use twicesafe_ledger::{Accepted, Code, Intent, IntentId, Key, LaneName, Name, Status, Stored};
+use twicesafe_ledger::{Accepted, Code, Intent, IntentId, Key, LaneName, Name, Status, StoreError, Stored};
 
 use super::PREFIX;
 use super::event::{self, EVENTS_MAX, Event, Facts};
@@ -24,6 +24,11 @@ use crate::version::version_of;
 
 /// How long a sender waits for the target's answer, where it is to get it and nobody knows how long it would wait.
 const WAIT_DEFAULT: Duration = Duration::from_secs(25);
+/// How long an event is tried to be stored before its sender is told to come again, where nobody knows how long it would wait. Many give
+/// up after 10 s.
+const COMMIT_WITHIN_DEFAULT: Duration = Duration::from_secs(8);
+/// Longest expression that a message repeats.
+const EXPRESSION_SHOWN_BYTES_MAX: usize = 80;
 /// What is left to the way back.
 const WAIT_MARGIN: Duration = Duration::from_millis(500);
 
@@ -39,6 +44,8 @@ pub(super) struct Taken {
 /// Answers whatever comes to `/in/`.
 pub(crate) async fn answer(shared: &Arc<Shared>, request: &mut Request) -> Result<Response, Problem> {
     let name = request.path().strip_prefix(PREFIX).unwrap_or_default();
+    // Some senders end every address with a slash.
+    let name = name.strip_suffix('/').unwrap_or(name);
     let inbox = shared.inboxes().get(name).cloned().ok_or_else(|| {
         Problem::new(
             Code::NoSuchInbox,
@@ -56,33 +63,65 @@ pub(crate) async fn answer(shared: &Arc<Shared>, request: &mut Request) -> Resul
         principal.demand_to_change(inbox.scope.as_str())?;
     }
     let read = request.read_body(inbox.bytes_max).await;
-    let arrival = match read {
-        Ok(()) => taken(shared, &inbox, request).await,
-        Err(problem) => Err(problem),
-    };
-    let (taken, due_in) = match arrival {
-        Ok(Arrival::Question(response)) => return Ok(response),
-        Ok(Arrival::Events { taken, due_in }) => (taken, due_in),
-        Err(problem) => {
-            let what = match problem.code {
-                Code::NotVerified | Code::OutOfTime => "unverified",
-                _ => "refused",
-            };
-            shared.metrics.inbox(&inbox.name, what, 1);
-            if inbox.not_taken.is_time() {
-                let (inbox, code) = (&inbox.name, problem.code.as_str());
-                tracing::warn!(inbox, code, "an event was not taken: {}", problem.message());
+    let started = Instant::now();
+    let within = inbox.answers_within.map(|within| within.saturating_sub(WAIT_MARGIN));
+    let committing = async {
+        let arrival = match read {
+            Ok(()) => taken(shared, &inbox, request).await,
+            Err(problem) => Err(problem),
+        };
+        match arrival.map_err(|problem| not_taken(shared, &inbox, problem))? {
+            Arrival::Answered(response) => Ok(Committed::Nothing(response)),
+            Arrival::Events { taken, due_in } => {
+                commit(shared, &inbox, taken, due_in).await.map(Committed::Events)
             }
-            return Err(problem);
         }
     };
-    shared.metrics.inbox(&inbox.name, "arrived", taken.len() as u64);
+    // A sender that has given up hears of no 503.
+    let committed = tokio::time::timeout(within.unwrap_or(COMMIT_WITHIN_DEFAULT), committing).await;
+    let accepted = match committed {
+        Ok(Ok(Committed::Nothing(response))) => return Ok(response),
+        Ok(Ok(Committed::Events(accepted))) => accepted,
+        Ok(Err(problem)) => return Err(problem),
+        Err(_) => {
+            // It may be stored all the same; then it is known when it comes again.
+            inbox.fresh.miss();
+            return Err(StoreError::Away(format!(
+                "an event for `{}` could not be stored in time",
+                inbox.name
+            ))
+            .into());
+        }
+    };
+    // Head and body keep the connection's buffer while the sender waits.
+    (request.headers, request.body) = Default::default();
+    let known = accepted.iter().filter(|accepted| !accepted.is_new).count();
+    match (inbox.respond, accepted.as_slice()) {
+        (Respond::Target, [only]) => {
+            let within = within.unwrap_or(WAIT_DEFAULT).saturating_sub(started.elapsed());
+            Ok(Box::pin(awaited(shared, only, request, within)).await)
+        }
+        _ => Ok(acknowledged(accepted.len() - known, known)),
+    }
+}
+
+/// What became of a request in time.
+enum Committed {
+    Nothing(Response),
+    Events(Vec<Accepted>),
+}
+
+/// Stores events, and has those that are new handed over.
+async fn commit(
+    shared: &Shared,
+    inbox: &Inbox,
+    taken: Vec<Taken>,
+    due_in: Duration,
+) -> Result<Vec<Accepted>, Problem> {
     let (intents, events): (Vec<Intent>, Vec<Event>) =
         taken.into_iter().map(|taken| (taken.intent, taken.event)).unzip();
     // Some of them may be stored though others could not be.
     let accepted = shared.ledger.accept_all(&intents, due_in).await.inspect_err(|_| inbox.fresh.miss())?;
-    // Head and body keep the connection's buffer while the sender waits.
-    (request.headers, request.body) = Default::default();
     let lacking = events.iter().filter(|event| event.headers.contains_key(WITHOUT)).count();
     shared.metrics.inbox(&inbox.name, "incomplete", lacking as u64);
     let known = accepted.iter().filter(|accepted| !accepted.is_new).count();
@@ -97,10 +136,20 @@ pub(crate) async fn answer(shared: &Arc<Shared>, request: &mut Request) -> Resul
             _ => {}
         }
     }
-    match (inbox.respond, accepted.as_slice()) {
-        (Respond::Target, [only]) => Ok(Box::pin(awaited(shared, &inbox, only, request)).await),
-        _ => Ok(acknowledged(accepted.len() - known, known)),
+    Ok(accepted)
+}
+
+fn not_taken(shared: &Shared, inbox: &Inbox, problem: Problem) -> Problem {
+    let what = match problem.code {
+        Code::NotVerified | Code::OutOfTime => "unverified",
+        _ => "refused",
+    };
+    shared.metrics.inbox(&inbox.name, what, 1);
+    if inbox.not_taken.is_time() {
+        let (inbox, code) = (&inbox.name, problem.code.as_str());
+        tracing::warn!(inbox, code, "an event was not taken: {}", problem.message());
     }
+    problem
 }
 
 /// Known ids get the same: senders disable hooks that answer anything else (S37).
@@ -110,7 +159,7 @@ fn acknowledged(new: usize, known: usize) -> Response {
 
 /// What came.
 enum Arrival {
-    Question(Response),
+    Answered(Response),
     Events { taken: Vec<Taken>, due_in: Duration },
 }
 
@@ -145,7 +194,7 @@ async fn taken(shared: &Shared, inbox: &Inbox, request: &Request) -> Result<Arri
     if out_of_time.is_none()
         && let Some(response) = handshake(inbox, &view)
     {
-        return Ok(Arrival::Question(response));
+        return Ok(Arrival::Answered(response));
     }
     let arriving = Arriving {
         inbox,
@@ -155,6 +204,7 @@ async fn taken(shared: &Shared, inbox: &Inbox, request: &Request) -> Result<Arri
         period: period(inbox, ledger_ms),
     };
     let taken = arriving.events(&view, &request.body)?;
+    let count = |what| shared.metrics.inbox(&inbox.name, what, taken.len() as u64);
     if let Some(problem) = out_of_time {
         // What is known is known, whoever says it again (S37): nothing is done about it, and the sender need not go on.
         for one in &taken {
@@ -162,8 +212,11 @@ async fn taken(shared: &Shared, inbox: &Inbox, request: &Request) -> Result<Arri
                 return Err(problem);
             }
         }
-        return Ok(Arrival::Question(acknowledged(0, taken.len())));
+        count("arrived");
+        count("duplicate");
+        return Ok(Arrival::Answered(acknowledged(0, taken.len())));
     }
+    count("arrived");
     Ok(Arrival::Events { taken, due_in: due_in(inbox, ledger_ms) })
 }
 
@@ -228,7 +281,7 @@ impl Arriving<'_> {
         let sight = Sight { event: Some(view), ..Sight::default() };
         let id = match id {
             Some(id) => id.to_owned(),
-            None => inbox.id.name(&sight).map_err(|why| unnamed(self.explained(why, &body)))?.to_string(),
+            None => inbox.id.name(&sight).map_err(|why| unnamed(self.explained(&why, &body)))?.to_string(),
         };
         let name = Name {
             scope: inbox.scope.clone(),
@@ -262,7 +315,14 @@ impl Arriving<'_> {
     }
 
     /// What could not be found, and why there was nothing to look at, if there was not.
-    fn explained(&self, why: String, body: &Bytes) -> String {
+    fn explained(&self, why: &str, body: &Bytes) -> String {
+        let inbox = self.inbox;
+        let why = match inbox.id.text().len() > EXPRESSION_SHOWN_BYTES_MAX {
+            true => {
+                format!("none of the headers and fields is there that `id:` of `{}` is made of", inbox.name)
+            }
+            false => why.to_owned(),
+        };
         match event::why_unread(&self.headers, body) {
             Some(unread) => format!("{why}; {unread}"),
             None => why,
@@ -318,9 +378,8 @@ pub(super) fn due_in(inbox: &Inbox, now_ms: i64) -> Duration {
 }
 
 /// Waits for the target's answer, as long as the sender would; then says that it is on record.
-async fn awaited(shared: &Shared, inbox: &Inbox, accepted: &Accepted, request: &Request) -> Response {
+async fn awaited(shared: &Shared, accepted: &Accepted, request: &Request, within: Duration) -> Response {
     let Some(first) = accepted.stored.clone() else { return acknowledged(0, 1) };
-    let within = inbox.answers_within.map_or(WAIT_DEFAULT, |within| within.saturating_sub(WAIT_MARGIN));
     let mut drain = request.drain.clone();
     let settled = tokio::select! {
         settled = settled(shared, first) => settled,

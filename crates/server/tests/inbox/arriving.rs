@@ -86,6 +86,10 @@ async fn s36_a_skewed_clock_is_explained_and_an_old_event_is_not_taken() {
     assert_eq!((again.status, again.json), (200, json!({ "accepted": 0, "known": 1 })));
     inbox.send_signed("evt_1", now - 412, "v1,AAAA", b"{}").await.refused(401, "TS0111");
     inbox.send_at("evt_2", &json!({}), now - 412).await.refused(401, "TS0112");
+    let metrics = inbox.world.get("/metrics").await.text;
+    for counted in [r#"result="arrived"} 2"#, r#"result="duplicate"} 1"#] {
+        assert!(metrics.contains(counted), "{counted}: {metrics}");
+    }
     inbox.world.stop().await;
 }
 
@@ -250,6 +254,17 @@ async fn s38_one_action_at_shopify_may_be_several_events() {
         assert_eq!(heard.json, json!({ "accepted": new, "known": 1 - new }), "{topic}: {heard:?}");
     }
     inbox.requests(2).await;
+    // Without the id of the event that of its delivery counts; without both it says so in a few words.
+    let both = [("content-type", "application/json"), ("x-shopify-hmac-sha256", signature.as_str())];
+    for (new, known) in [(1, 0), (0, 1)] {
+        let headers = [both[0], both[1], ("x-shopify-webhook-id", "w-1")];
+        let heard = inbox.world.send("POST", "/in/shop", &headers, body).await;
+        assert_eq!(heard.json, json!({ "accepted": new, "known": known }), "{heard:?}");
+    }
+    let nameless = inbox.world.send("POST", "/in/shop", &both, body).await;
+    let message = nameless.refused(400, "TS0113").json["message"].as_str().unwrap();
+    assert!(message.len() < 150 && message.contains("`id:` of `shop`"), "{message}");
+    inbox.requests(3).await;
     inbox.world.stop().await;
 }
 
@@ -427,4 +442,49 @@ async fn large_events_are_read_as_far_as_they_may_be_large() {
     assert_eq!(inbox.send("w", &body).await.json, json!({ "accepted": 1, "known": 0 }));
     inbox.status("large", "done").await;
     inbox.world.stop().await;
+}
+
+#[tokio::test]
+async fn an_address_may_end_with_a_slash() {
+    let provider = "    provider: { signature: { header: x-signature, algorithm: secret }, id: event.body.id }\n    secrets: [s3cret]\n";
+    let inbox = Inbox::with(provider).await;
+    let headers = [("content-type", "application/json"), ("x-signature", "s3cret")];
+    assert_eq!(inbox.world.send("POST", "/in/shop/", &headers, br#"{"id":1}"#).await.status, 200);
+    inbox.world.send("POST", "/in/shop//", &headers, br#"{"id":1}"#).await.refused(404, "TS0110");
+    inbox.requests(1).await;
+    inbox.world.stop().await;
+}
+
+#[tokio::test]
+async fn s37_a_sender_hears_in_time_that_the_ledger_is_away() {
+    let provider = "    provider:
+      signature: { header: x-signature, algorithm: secret }
+      id: event.body.id
+      answers_within: 2s
+    secrets: [s3cret]
+";
+    let folder = std::env::temp_dir().join(format!("twicesafe-away-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("ledger.db");
+    let clock = std::sync::Arc::new(twicesafe_ledger::ManualClock::at(1_800_000_000_000));
+    let address = format!("sqlite:{}", file.display());
+    let ledger = twicesafe_ledger::Open::at(&address).clock(clock.clone()).open().await.unwrap();
+    let target = Destination::new().await;
+    let world = World::on(ledger, clock, &configuration(&target, provider, "")).await;
+    let inbox = Inbox { world, target };
+    let headers = [("content-type", "application/json"), ("x-signature", "s3cret")];
+    let other = rusqlite::Connection::open(&file).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let started = std::time::Instant::now();
+    let heard = inbox.world.send("POST", "/in/shop", &headers, br#"{"id":1}"#).await;
+    assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+    heard.refused(503, "TS0040");
+    assert!(heard.headers.contains_key("retry-after"), "{heard:?}");
+    other.execute_batch("ROLLBACK").unwrap();
+    // It may have been stored all the same: then it is known.
+    assert_eq!(inbox.world.send("POST", "/in/shop", &headers, br#"{"id":1}"#).await.status, 200);
+    inbox.status("1", "done").await;
+    inbox.requests(1).await;
+    inbox.world.stop().await;
+    std::fs::remove_dir_all(folder).unwrap();
 }
