@@ -3,7 +3,7 @@
 //!
 //! Nothing is listed as a whole: the agenda is read page by page, and what is in memory is bounded by what is under way.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -27,6 +27,8 @@ const PAGE: usize = 256;
 const LOOKED_AT_MAX: usize = 4096;
 /// From when on the log tells of an event that is due and not handed over.
 const LATE: Duration = Duration::from_secs(60);
+/// Events that are known to wait for their next attempt, the oldest.
+const WAITING_MAX: usize = 1000;
 /// Events of one object handed over before others get the turn.
 const LANE_RUN_MAX: usize = 64;
 /// Objects that are known to be closed, and for how long they are passed over.
@@ -78,6 +80,7 @@ impl Delivery {
                     delivery: self.clone(),
                     inbox: inbox.clone(),
                     places,
+                    waiting: Mutex::default(),
                     is_over: AtomicBool::new(false),
                 });
                 let both = futures_util::future::join(pump.clone().run(), pump.clone().keep_measuring());
@@ -111,6 +114,8 @@ struct Pump {
     inbox: Arc<Inbox>,
     /// As many as the target is given at a time.
     places: Arc<Semaphore>,
+    /// Those that were not taken and wait for their next attempt: the oldest of them.
+    waiting: Mutex<BTreeSet<IntentId>>,
     /// The server stops, or the configuration is another one.
     is_over: AtomicBool,
 }
@@ -223,7 +228,7 @@ impl Pump {
         }
     }
 
-    /// How long the first of what is due has waited.
+    /// How long the first of what is due has waited, or the oldest of what was not taken, whenever that is due.
     async fn measure_lag(&self) {
         let shared = &self.delivery.shared;
         let store = shared.ledger.store();
@@ -232,10 +237,41 @@ impl Pump {
             return;
         };
         let lag = first.first().map_or(Duration::ZERO, |line| now.since(line.at.0));
-        shared.metrics.inbox_lag(&self.inbox.name, lag);
+        let oldest = self.oldest_waiting().await.map_or(Duration::ZERO, |arrived_at| now.since(arrived_at));
+        shared.metrics.inbox_lag(&self.inbox.name, lag.max(oldest));
         if lag >= LATE && !self.is_paused() && self.inbox.late.is_time() {
             let (inbox, seconds) = (&self.inbox.name, lag.as_secs());
             tracing::warn!(inbox, "events are not handed over in time: the oldest waits for {seconds} s");
+        }
+    }
+
+    /// When the oldest arrived that was not taken and waits for its next attempt.
+    async fn oldest_waiting(&self) -> Option<Timestamp> {
+        loop {
+            let id = *self.waiting().first()?;
+            let stored = self.delivery.shared.ledger.store().find_id(id).await.ok()?;
+            match stored.filter(|stored| stored.record.due_at.is_some()) {
+                Some(stored) => return Some(stored.record.created_at),
+                // Somebody decided about it, or it was handed over elsewhere.
+                None => drop(self.waiting().remove(&id)),
+            }
+        }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, BTreeSet<IntentId>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes whether an event waits for its next attempt.
+    fn note_waiting(&self, id: IntentId, waits: bool) {
+        let mut waiting = self.waiting();
+        if !waits {
+            waiting.remove(&id);
+            return;
+        }
+        waiting.insert(id);
+        if waiting.len() > WAITING_MAX {
+            waiting.pop_last();
         }
     }
 
@@ -458,6 +494,7 @@ impl Pump {
             other => Err(Trouble::from_outcome(other)),
         };
         let settled = permit.settle(result).await?;
+        self.note_waiting(stored.id, settled.record.due_at.is_some());
         let what = if is_delivered { "delivered" } else { "failed" };
         shared.metrics.inbox(&self.inbox.name, what, 1);
         let is_open = !settled.record.holds_lane() && settled.record.waits_until.is_none();

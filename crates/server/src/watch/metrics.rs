@@ -188,7 +188,7 @@ impl Metrics {
             &mut text,
             "twicesafe_inbox_lag_seconds",
             "gauge",
-            "How long the oldest event that is due waits to be handed over; 0 when none does.",
+            "How long the oldest event waits that is due, or that was not taken and is tried again; 0 when none does.",
         );
         for (name, of_inbox) in &inboxes {
             let seconds = of_inbox.lag.as_secs_f64();

@@ -43,6 +43,27 @@ async fn s26_retry_after_is_obeyed() {
 }
 
 #[tokio::test]
+async fn an_inbox_is_behind_while_what_was_not_taken_waits_for_its_next_attempt() {
+    let inbox = Inbox::with("    retries: { base: 10h, cap: 10h }\n").await;
+    inbox.target.script([Do::Say(404, json!({})), Do::Say(404, json!({}))]);
+    for id in ["evt_1", "evt_2"] {
+        inbox.send(id, &order(1, 1)).await;
+        inbox.status(id, "retryable").await;
+    }
+    let lag_ms = async || inbox.world.get("/v1/inboxes").await.json["inboxes"][0]["lag_ms"].as_u64().unwrap();
+    inbox.pass(Duration::from_secs(5)).await;
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    assert!(lag_ms().await >= 5000, "{}", lag_ms().await);
+    for id in ["evt_1", "evt_2"] {
+        let park = json!({ "inbox": "shop", "id": id, "reason": "nobody wants it" });
+        assert_eq!(inbox.world.post("/v1/inbox/park", &park).await.status, 200);
+    }
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    assert_eq!(lag_ms().await, 0);
+    inbox.world.stop().await;
+}
+
+#[tokio::test]
 async fn s38_a_redelivery_reopens_what_ran_out_of_attempts() {
     for (status, answer) in [("review", 500), ("retryable", 404)] {
         let inbox = Inbox::with("    retries: { attempts: 2, base: 10ms }\n").await;
