@@ -290,12 +290,13 @@ impl Pump {
         };
         for line in &lines {
             // Objects may have many events that wait behind one: those cost no more than this look.
-            let is_idle = |lane: &String| {
+            let object = line.lane.clone().unwrap_or_else(|| line.at.1.to_string());
+            let is_idle = {
                 let under_way = self.delivery.lock();
-                let is_closed = under_way.closed.get(lane).is_some_and(|until| *until > Instant::now());
-                !is_closed && !under_way.lanes.contains(lane)
+                let is_closed = under_way.closed.get(&object).is_some_and(|until| *until > Instant::now());
+                !is_closed && !under_way.lanes.contains(&object)
             };
-            if line.lane.as_ref().is_none_or(is_idle) {
+            if is_idle {
                 self.begin(Next { id: line.at.1, known: None }).await;
                 if self.is_paused() {
                     return None;
@@ -405,7 +406,7 @@ impl Pump {
             came = self.one(Arc::new(stored), None).await?;
         }
         // Those behind it would only ask in vain.
-        self.close(&lane);
+        self.close(lane.as_str());
         drop(keeping);
         Ok(())
     }
@@ -414,14 +415,14 @@ impl Pump {
         self.delivery.lock().closed.get(lane.as_str()).is_some_and(|until| *until > Instant::now())
     }
 
-    fn close(&self, lane: &LaneName) {
+    fn close(&self, object: &str) {
         let mut under_way = self.delivery.lock();
         let now = Instant::now();
         if under_way.closed.len() >= CLOSED_LANES_MAX {
             under_way.closed.retain(|_, until| *until > now);
         }
         if under_way.closed.len() < CLOSED_LANES_MAX {
-            under_way.closed.insert(lane.as_str().to_owned(), now + CLOSED_FOR);
+            under_way.closed.insert(object.to_owned(), now + CLOSED_FOR);
         }
     }
 
@@ -437,13 +438,15 @@ impl Pump {
         if stored.record.due_at.is_none() {
             return Ok(Came::Stuck);
         }
-        let about = match &stored.record.place {
+        // An event without an object is one by itself.
+        let object: Arc<str> = match &stored.record.place {
             Some(place) => place.lane.as_str().into(),
             None => stored.id.to_string().into(),
         };
-        let Ok(pass) = self.inbox.gate.enter_for_now(Some(about)).await else {
+        let Ok(pass) = self.inbox.gate.enter_for_now(Some(object.clone())).await else {
             if self.inbox.gate.shut_for().is_none() {
                 // Others go first.
+                self.close(&object);
                 return Ok(Came::Stuck);
             }
             self.inbox.fresh.miss();
