@@ -205,7 +205,7 @@ impl Upstream {
             (false, _) => Ok(allowed),
             (true, 0) => Err(format!("the name {host} leads nowhere")),
             (true, _) => Err(format!(
-                "the name {host} leads to a private address; if that is meant, say `private: true` at the destination"
+                "the name {host} leads to a private address; if that is meant, say `private: true` beside its address"
             )),
         }
     }
