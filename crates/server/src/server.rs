@@ -15,7 +15,7 @@ use twicesafe_ledger::{Code, Ledger, Sweeps};
 use crate::access::{Access, Links, Tokens, check_origin, check_without_links};
 use crate::alerts::Alerts;
 use crate::api::{self, Listeners, ROUTES};
-use crate::config::{Configuration, Listen};
+use crate::config::{Configuration, Listen, TlsFiles};
 use crate::error::ServerError;
 use crate::gateway::pins::Flights;
 use crate::gateway::{self, Counts, Destinations, Due, Pauses};
@@ -50,7 +50,7 @@ pub(crate) struct Shared {
     pub(crate) flights: Arc<Flights>,
     live: RwLock<Arc<Live>>,
     public_address: SocketAddr,
-    is_secure: bool,
+    tls: Option<Tls>,
     readiness: tokio::sync::Mutex<Option<(Instant, bool)>>,
     openapi: bytes::Bytes,
 }
@@ -111,9 +111,13 @@ impl Shared {
         self.live().links.clone()
     }
 
+    fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "https" } else { "http" }
+    }
+
     /// What people's browsers find the public listener at.
     pub(crate) fn link_base(&self) -> String {
-        let scheme = if self.is_secure { "https" } else { "http" };
+        let scheme = self.scheme();
         match &self.configuration().links.base {
             Some(base) => base.trim_end_matches('/').to_owned(),
             None => format!("{scheme}://{}", self.public_address),
@@ -143,12 +147,7 @@ impl Server {
     pub async fn start(ledger: Ledger, configuration: Configuration) -> Result<Self, ServerError> {
         refuse_if_wrong(&configuration).await?;
         let tokens = Tokens::read(&ledger).await?;
-        let tls = match &configuration.tls {
-            Some(files) => {
-                Some(Tls::read(&files.certificate, &files.key).map_err(ServerError::Configuration)?)
-            }
-            None => None,
-        };
+        let tls = tls_of(&configuration)?;
         let listen = configuration.listen;
         let mut listeners = Vec::new();
         for (address, faces) in faces(listen) {
@@ -164,7 +163,6 @@ impl Server {
         let public_address = public
             .address()
             .map_err(|error| ServerError::CannotListen { address: listen.public.to_string(), error })?;
-        let is_secure = public.is_secure();
         let live = Live::new(configuration, &ledger)?;
         let shared = Arc::new(Shared {
             access: Access::new(tokens),
@@ -175,7 +173,7 @@ impl Server {
             flights: Arc::default(),
             live: RwLock::new(Arc::new(live)),
             public_address,
-            is_secure,
+            tls,
             readiness: tokio::sync::Mutex::new(None),
             openapi: serde_json::to_vec_pretty(&api::document()).expect("a document is JSON").into(),
             ledger: ledger.clone(),
@@ -204,7 +202,7 @@ impl Server {
 
     /// Where it can be reached, and what is there.
     pub fn addresses(&self) -> Vec<(String, &'static str)> {
-        let scheme = if self.shared.is_secure { "https" } else { "http" };
+        let scheme = self.shared.scheme();
         let described = |(listener, faces): &(Listener, Faces)| {
             let address = listener.address().ok()?;
             let what = match (faces.public, faces.admin) {
@@ -263,6 +261,11 @@ impl Server {
     }
 }
 
+fn tls_of(configuration: &Configuration) -> Result<Option<Tls>, ServerError> {
+    let read = |files: &TlsFiles| Tls::read(&files.certificate, &files.key);
+    configuration.tls.as_ref().map(read).transpose().map_err(ServerError::Configuration)
+}
+
 /// What the checklist calls an error is one.
 async fn refuse_if_wrong(configuration: &Configuration) -> Result<(), ServerError> {
     let advice = crate::config::check(configuration, None).await;
@@ -307,6 +310,8 @@ impl Control {
             ));
         }
         refuse_if_wrong(&configuration).await?;
+        // The files are the same, but what is in them may have been renewed.
+        let tls = tls_of(&configuration)?;
         let live = Live::new(configuration, &self.shared.ledger)?;
         let identities = |live: &Live| Identities::of(&live.destinations, &live.inboxes);
         let (ledger, tenants) = (&self.shared.ledger, self.shared.access.tenants());
@@ -316,6 +321,9 @@ impl Control {
         }
         let kept = Identities::kept(ledger).await?;
         after.keep(ledger, kept).await;
+        if let (Some(shown), Some(renewed)) = (&self.shared.tls, &tls) {
+            shown.show_that_of(renewed);
+        }
         *self.shared.live.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(live);
         Ok(())
     }

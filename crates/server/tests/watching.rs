@@ -37,14 +37,14 @@ async fn traces_continue_the_callers() {
     world.stop().await;
 }
 
-#[tokio::test]
-async fn the_server_speaks_tls() {
-    let files = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/tls");
-    let at = |name: &str| files.join(name).display().to_string();
-    let yaml = format!("tls: {{ certificate: \"{}\", key: \"{}\" }}\n", at("cert.pem"), at("key.pem"));
-    let world = World::configured(&yaml).await;
+fn tls_files() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/tls")
+}
+
+/// Somebody who trusts the authority of these files, connected.
+async fn secured(world: &World) -> tokio_rustls::client::TlsStream<TcpStream> {
     let mut roots = rustls::RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_file(files.join("ca.pem")).unwrap()).unwrap();
+    roots.add(CertificateDer::from_pem_file(tls_files().join("ca.pem")).unwrap()).unwrap();
     let config = rustls::ClientConfig::builder_with_provider(rustls::crypto::ring::default_provider().into())
         .with_safe_default_protocol_versions()
         .unwrap()
@@ -52,7 +52,45 @@ async fn the_server_speaks_tls() {
         .with_no_client_auth();
     let stream = TcpStream::connect(world.address).await.unwrap();
     let name = ServerName::try_from("localhost").unwrap();
-    let mut stream = tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap();
+    tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_renewed_certificate_is_shown_after_a_reload_and_a_bad_one_is_not() {
+    let folder = std::env::temp_dir().join(format!("twicesafe-server-tls-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let [certificate, key] = ["cert.pem", "key.pem"].map(|name| {
+        std::fs::copy(tls_files().join(name), folder.join(name)).unwrap();
+        folder.join(name)
+    });
+    let yaml = format!("tls: {{ certificate: \"{}\", key: \"{}\" }}\n", certificate.display(), key.display());
+    let world = World::configured(&yaml).await;
+    let shown = async || secured(&world).await.get_ref().1.peer_certificates().unwrap().len();
+    assert_eq!(shown().await, 1);
+    // The same certificate, together with the one of its authority.
+    let [own, authority] = ["cert.pem", "ca.pem"].map(|name| std::fs::read(tls_files().join(name)).unwrap());
+    std::fs::write(&certificate, [&*own, &*authority].concat()).unwrap();
+    assert_eq!(shown().await, 1, "not before somebody says so");
+    world.control.reload(configuration(&yaml)).await.unwrap();
+    assert_eq!(shown().await, 2);
+    for wrong in [b"rubbish".to_vec(), authority] {
+        std::fs::write(&certificate, wrong).unwrap();
+        assert_eq!(
+            world.control.reload(configuration(&yaml)).await.unwrap_err().code().unwrap().as_str(),
+            "TS0080"
+        );
+        assert_eq!(shown().await, 2, "the old one stays");
+    }
+    world.stop().await;
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[tokio::test]
+async fn the_server_speaks_tls() {
+    let at = |name: &str| tls_files().join(name).display().to_string();
+    let yaml = format!("tls: {{ certificate: \"{}\", key: \"{}\" }}\n", at("cert.pem"), at("key.pem"));
+    let world = World::configured(&yaml).await;
+    let mut stream = secured(&world).await;
     stream.write_all(b"GET /readyz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await.unwrap();
     let mut bytes = Vec::new();
     let _ = stream.read_to_end(&mut bytes).await;

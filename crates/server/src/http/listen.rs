@@ -80,10 +80,6 @@ impl Listener {
         self.socket.local_addr()
     }
 
-    pub(crate) fn is_secure(&self) -> bool {
-        self.tls.is_some()
-    }
-
     /// Accepts until the drain begins, then waits for what is under way.
     pub(crate) async fn serve<D: Door>(self, door: Arc<D>, drain: Drain, room: Room, hands: Arc<Hands>) {
         let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
