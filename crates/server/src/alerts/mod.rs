@@ -24,7 +24,7 @@ use twicesafe_ledger::{
     Status, Stored, Timestamp, Trouble,
 };
 
-use crate::access::{Right, Seen};
+use crate::access::{Right, Seen, is_reserved};
 use crate::client::NoStatus;
 use crate::config;
 use crate::gateway;
@@ -224,7 +224,8 @@ impl Alerts {
     /// Tells everybody concerned; says whether all of them have been told.
     async fn tell_all(self: &Arc<Self>, occasion: &Occasion, now: Timestamp) -> bool {
         let record = &occasion.stored.record;
-        let Some(name) = record.name.as_ref().filter(|name| name.scope.as_str() != SCOPE) else {
+        // What the server does for itself is nobody's to decide.
+        let Some(name) = record.name.as_ref().filter(|name| !is_reserved(name.scope.as_str())) else {
             return true;
         };
         let right = match occasion.kind {

@@ -27,6 +27,8 @@ const POST_TIME_MAX: Duration = Duration::from_secs(15);
 /// How often is looked for answers that can be posted, and how many are posted at a time.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 const POSTS_MAX: usize = 8;
+/// For how long it is tried to post an answer.
+const TRIED_FOR: Duration = Duration::from_secs(24 * 3600);
 /// Most who wait for the answer of one intent.
 const PROMISES_MAX: usize = 100;
 /// Longest address.
@@ -113,8 +115,16 @@ async fn kept(shared: &Arc<Shared>, name: String, address: String) -> Result<(),
     let Some(stored) = store.find_id(IntentId::new(id)).await? else {
         return Ok(store.put_note(KIND, &name, None).await?);
     };
-    let is_over = stored.record.generation > generation || stored.record.status.is_settled();
-    if is_over && posted(shared, &name, &address, &stored).await {
+    let record = &stored.record;
+    if record.generation <= generation && !record.status.is_settled() {
+        return Ok(());
+    }
+    let since = record.settled_at.unwrap_or(record.created_at);
+    let is_too_late = store.now().await? >= since + TRIED_FOR;
+    if is_too_late {
+        tracing::warn!(intent = %stored.id, "the place for an answer did not take it in all this time, and is given up");
+    }
+    if is_too_late || posted(shared, &name, &address, &stored).await {
         store.put_note(KIND, &name, None).await?;
     }
     Ok(())
@@ -122,7 +132,8 @@ async fn kept(shared: &Arc<Shared>, name: String, address: String) -> Result<(),
 
 /// Posts one, as an intent; says whether nothing is left to do.
 async fn posted(shared: &Arc<Shared>, name: &str, address: &str, stored: &Stored) -> bool {
-    let policy = Policy { attempts_max: 10, ..Policy::new(Recovery::Repeat) };
+    // Nobody is asked about it: it is tried again until it is too late.
+    let policy = Policy { attempts_max: u32::MAX, ..Policy::new(Recovery::Repeat) };
     let (Ok(intent), Ok(uri)) = (Intent::new(SCOPE, name), address.parse::<Uri>()) else { return true };
     let intent = intent.policy(policy).wait(Duration::ZERO);
     let body = document(stored).to_string();

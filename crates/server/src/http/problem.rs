@@ -194,7 +194,11 @@ impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
         // What a database says about itself is for its operators, in the log; callers need not know its inside.
         tracing::error!(code = %error.code(), "{error}");
-        Self::new(error.code(), error.code().title(), error.remedy()).retry_after(AWAY_RETRY_AFTER)
+        let problem = Self::new(error.code(), error.code().title(), error.remedy());
+        match problem.status {
+            StatusCode::SERVICE_UNAVAILABLE => problem.retry_after(AWAY_RETRY_AFTER),
+            _ => problem,
+        }
     }
 }
 
