@@ -33,6 +33,10 @@ pub(super) fn writable(path: &Path, options: &Options) -> Result<(Connection, Kn
     if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
         return Err(StoreError::ReadOnly(format!("the folder {} does not exist", folder.display())));
     }
+    // A folder, a device or a pipe.
+    if path.exists() && !path.is_file() {
+        return Err(StoreError::NotOurs(path.display().to_string()));
+    }
     let flags =
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = connect(path, flags)?;

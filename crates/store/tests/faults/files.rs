@@ -26,6 +26,14 @@ async fn a_file_that_is_no_database_is_not_ours() {
 }
 
 #[tokio::test]
+async fn a_folder_or_a_device_is_not_ours() {
+    let folder = Folder::new();
+    std::fs::create_dir(folder.ledger()).unwrap();
+    check_refused(&at(&folder.ledger()), Code::LedgerNotOurs).await;
+    check_refused(&at(Path::new("/dev/null")), Code::LedgerNotOurs).await;
+}
+
+#[tokio::test]
 async fn a_database_of_another_program_is_not_ours() {
     let folder = Folder::new();
     let other = rusqlite::Connection::open(folder.ledger()).unwrap();
