@@ -17,8 +17,12 @@ use crate::error::StoreError;
 
 /// Batches between two looks at the size of the log.
 const BATCHES_BETWEEN: u32 = 16;
-/// Pages in the log that start a checkpoint.
+/// Pages in the log that start a checkpoint: usually, and while many write. A longer one has more pages in it twice, which are
+/// copied once; but a file that grows is slow to sync, which one who writes alone would feel.
 const LOG_PAGES_START: i64 = 4096;
+const LOG_PAGES_START_BUSY: i64 = 12_288;
+/// So many commands a batch are many.
+const COMMANDS_BUSY: usize = 8;
 /// Pages left in the log when the last one closes the file.
 const LOG_PAGES_LEFT_BEHIND_MAX: i64 = 256;
 /// Pages that the writer copies itself.
@@ -36,18 +40,21 @@ pub(super) struct Checkpointer {
     stopping: Arc<AtomicBool>,
     /// Started when there is first something to copy.
     thread: Option<JoinHandle<()>>,
+    /// Batches since the last look, and commands in them.
     batches: u32,
+    commands: usize,
 }
 
 impl Checkpointer {
     pub(super) fn new(path: &Path) -> Self {
         let (state, stopping) = (Arc::new(AtomicU8::new(IDLE)), Arc::default());
-        Self { path: path.to_owned(), state, stopping, thread: None, batches: 0 }
+        Self { path: path.to_owned(), state, stopping, thread: None, batches: 0, commands: 0 }
     }
 
     /// Called by the writer between two batches.
-    pub(super) fn after_batch(&mut self, connection: &Connection) {
+    pub(super) fn after_batch(&mut self, connection: &Connection, commands: usize) {
         self.batches += 1;
+        self.commands += commands;
         match self.state.load(Ordering::Acquire) {
             NEARLY_DONE => {
                 // What cannot be copied now is copied in the next round.
@@ -55,8 +62,10 @@ impl Checkpointer {
                 self.state.store(IDLE, Ordering::Release);
             }
             IDLE if self.batches >= BATCHES_BETWEEN => {
-                self.batches = 0;
-                if left(connection, "NOOP").is_ok_and(|left| left >= LOG_PAGES_START) {
+                let is_busy = self.commands >= COMMANDS_BUSY * self.batches as usize;
+                (self.batches, self.commands) = (0, 0);
+                let start = if is_busy { LOG_PAGES_START_BUSY } else { LOG_PAGES_START };
+                if left(connection, "NOOP").is_ok_and(|left| left >= start) {
                     self.copy_in_background();
                 }
             }
