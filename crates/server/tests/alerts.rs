@@ -342,7 +342,10 @@ destinations:
     ))
     .await;
     let too_many = || crate::gateway::destination::Do::SayWith(429, "retry-after", "1");
-    crm.script([too_many(), too_many()]);
+    crm.script([too_many(), too_many(), too_many()]);
+    // Nobody comes back for what was only tried out.
+    let test = [("content-type", "application/json"), ("twicesafe-test", "true"), ("x-mystery", "1")];
+    world.send("POST", "/to/crm/contacts", &test, br#"{"id":"test"}"#).await.refused(409, "TS0015");
     // Nobody may keep one of them, so that only its caller can send it again.
     for (id, header) in [("lost", "x-mystery"), ("kept", "x-request-id")] {
         let body = json!({ "id": id }).to_string();
@@ -356,6 +359,8 @@ destinations:
     let told = hook.next().await;
     assert_eq!((&told["kind"], &told["intent"]["key"]), (&json!("stranded"), &json!("lost")), "{told}");
     assert_eq!(crm.effects().len(), 1, "the other one was sent by the server");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(hook.heard.lock().unwrap().len(), 0, "and that was all");
     world.stop().await;
 }
 

@@ -33,6 +33,7 @@ async fn what_is_not_understood_is_refused_and_not_repeated() {
         (r#"{"scope":"a","key":"hunter2","input":1,"fingerprint":"f"}"#, "TS0070"),
         (r#"{"scope":"a","key":"hunter2","wait_ms":600000}"#, "TS0070"),
         (r#"{"scope":"a","key":"hunter2","attempts":0}"#, "TS0004"),
+        (r#"{"scope":"a","key":"b","wait_ms":"x expected hunter2 at line 1"}"#, "TS0070"),
     ] {
         let heard = world.send("POST", "/v1/claim", &[JSON], body.as_bytes()).await;
         heard.refused(400, code);

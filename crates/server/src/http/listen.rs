@@ -237,7 +237,7 @@ async fn answered<D: Door>(door: &D, mut request: Request, can_close: bool) -> h
         // Who was refused early need not be listened to.
         response.headers.insert(CONNECTION, HeaderValue::from_static("close"));
     }
-    if request.drain.has_begun() && response.headers.contains_key(RETRY_AFTER) {
+    if response.headers.contains_key(RETRY_AFTER) && request.drain.has_begun() {
         // Another server, or the next one here, can be asked at once.
         response.headers.insert(RETRY_AFTER, HeaderValue::from(1));
     }

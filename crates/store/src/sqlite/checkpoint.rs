@@ -51,10 +51,14 @@ impl Checkpointer {
         Self { path: path.to_owned(), state, stopping, thread: None, batches: 0, commands: 0 }
     }
 
-    /// Called by the writer between two batches.
-    pub(super) fn after_batch(&mut self, connection: &Connection, commands: usize) {
-        self.batches += 1;
+    /// So many commands were in a batch.
+    pub(super) fn written(&mut self, commands: usize) {
         self.commands += commands;
+    }
+
+    /// Called by the writer between two batches.
+    pub(super) fn after_batch(&mut self, connection: &Connection) {
+        self.batches += 1;
         match self.state.load(Ordering::Acquire) {
             NEARLY_DONE => {
                 // What cannot be copied now is copied in the next round.

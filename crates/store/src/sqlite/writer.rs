@@ -78,21 +78,15 @@ impl<'c> Writer<'c> {
     pub(super) fn run(mut self) {
         let mut batch = Batch::default();
         while let Some(errand) = batch.next.take().or_else(|| self.wait()) {
-            let commands = match errand {
+            match errand {
                 Errand::Apply(order, reply) => {
                     batch.push(order, reply);
-                    self.apply(&mut batch)
+                    self.apply(&mut batch);
                 }
-                Errand::Run(what, reply) => {
-                    drop(reply.send(self.run_aside(what, false)));
-                    0
-                }
-                Errand::Count(reply) => {
-                    drop(reply.send(self.write_counts()));
-                    0
-                }
-            };
-            self.checkpointer.after_batch(self.connection, commands);
+                Errand::Run(what, reply) => drop(reply.send(self.run_aside(what, false))),
+                Errand::Count(reply) => drop(reply.send(self.write_counts())),
+            }
+            self.checkpointer.after_batch(self.connection);
         }
         self.checkpointer.stop(self.connection);
     }
@@ -104,10 +98,10 @@ impl<'c> Writer<'c> {
     }
 
     /// Applies a batch and whatever comes while it is written. One that fails as a whole is applied again one command at a
-    /// time, so that a command that cannot be written does not take the others with it. Says how many they were.
-    fn apply(&mut self, batch: &mut Batch) -> usize {
+    /// time, so that a command that cannot be written does not take the others with it.
+    fn apply(&mut self, batch: &mut Batch) {
         let result = self.transaction(batch, true);
-        let commands = batch.orders.len();
+        self.checkpointer.written(batch.orders.len());
         let replies = batch.replies.drain(..);
         match result {
             Ok(results) => {
@@ -125,7 +119,6 @@ impl<'c> Writer<'c> {
             }
         }
         batch.orders.clear();
-        commands
     }
 
     fn transaction(
