@@ -188,7 +188,7 @@ impl Outcome {
 /// What a lookup found.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Finding {
-    /// It happened; this is what the lookup saw of it.
+    /// It happened; this is what the lookup saw of it. Whoever has leave to act may say so too, having looked first.
     Found(Answer),
     /// It is not there. Counts only once nothing can arrive any more (S24).
     NotFound,
@@ -209,6 +209,20 @@ pub enum Report {
 }
 
 impl Report {
+    /// The same, keeping no more than this of a body; of a larger one, what it was (S20).
+    #[must_use]
+    pub fn limited(self, bytes_max: usize) -> Self {
+        match self {
+            Self::Act(Outcome::Answered(answer)) => Self::Act(Outcome::Answered(answer.limited(bytes_max))),
+            Self::Act(Outcome::Refused { answer, replay_for }) => {
+                Self::Act(Outcome::Refused { answer: answer.limited(bytes_max), replay_for })
+            }
+            Self::Lookup(Finding::Found(answer)) => Self::Lookup(Finding::Found(answer.limited(bytes_max))),
+            without @ (Self::Act(Outcome::NotSent { .. } | Outcome::Unknown { .. })
+            | Self::Lookup(Finding::NotFound | Finding::Silent { .. })) => without,
+        }
+    }
+
     /// Tells two reports apart: the same settle repeated from a different one (S12).
     pub(crate) fn digest(&self) -> u64 {
         let mut hasher = tagged("twicesafe report v1");

@@ -121,11 +121,11 @@ impl Permit {
 
     /// Says what happened: `Ok` with the destination's answer, or what kind of trouble there was.
     pub async fn settle(self, result: Result<twicesafe_core::Answer, Trouble>) -> Result<Arc<Stored>, Error> {
-        let outcome = match result {
-            Ok(answer) => twicesafe_core::Outcome::Answered(answer.limited(crate::run::ANSWER_BYTES_MAX)),
+        let report = match result {
+            Ok(answer) => Report::Act(twicesafe_core::Outcome::Answered(answer)),
             Err(trouble) => trouble.0,
         };
-        self.report(Report::Act(outcome)).await
+        self.report(report).await
     }
 
     pub(crate) async fn report(self, report: Report) -> Result<Arc<Stored>, Error> {

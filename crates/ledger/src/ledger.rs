@@ -16,6 +16,7 @@ use crate::error::Error;
 use crate::heartbeat::Heartbeat;
 use crate::intent::{Input, Intent, REQUEST_BYTES_MAX};
 use crate::remote::Beliefs;
+use crate::run::ANSWER_BYTES_MAX;
 use crate::suspicion::Suspicion;
 
 /// How long a report is tried to be stored when the store is away. What is known is worth some patience: without it
@@ -381,6 +382,7 @@ impl Ledger {
     /// Stores a report, patiently: the same command is sent again until the store has it.
     pub(crate) async fn settle(&self, attempt: &Attempt, report: Report) -> Result<Arc<Stored>, Error> {
         let permit = attempt.permit();
+        let report = report.limited(ANSWER_BYTES_MAX);
         let settle = Settle { fence: permit.fence, generation: permit.generation, report };
         let command = self.command(Action::Settle(settle));
         let started = Instant::now();

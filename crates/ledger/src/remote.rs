@@ -10,6 +10,7 @@ use twicesafe_store::{Applied, Order, Stored};
 use crate::error::Error;
 use crate::intent::Intent;
 use crate::ledger::Ledger;
+use crate::run::ANSWER_BYTES_MAX;
 
 /// Most intents whose record is remembered between claim and settle. What is not remembered is read.
 const BELIEFS_MAX: usize = 16_384;
@@ -56,7 +57,7 @@ impl Ledger {
         report: Report,
         id: CommandId,
     ) -> Result<Applied, Error> {
-        let settle = Settle { fence: held.fence, generation, report };
+        let settle = Settle { fence: held.fence, generation, report: report.limited(ANSWER_BYTES_MAX) };
         self.apply_remotely(held.intent, id, Action::Settle(settle)).await
     }
 

@@ -234,10 +234,6 @@ async fn look_up(permit: Permit, lookup: LookupFn) -> Result<(), Error> {
             .catch_unwind()
             .await
             .unwrap_or_else(|_| Finding::Silent { reason: "the lookup panicked".into() });
-        let finding = match finding {
-            Finding::Found(answer) => Finding::Found(answer.limited(ANSWER_BYTES_MAX)),
-            other => other,
-        };
         permit.report(Report::Lookup(finding)).await
     });
     match task.await {

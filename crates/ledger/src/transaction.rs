@@ -78,7 +78,7 @@ impl Ledger {
         let settle = Settle {
             fence: permit.fence,
             generation: permit.generation,
-            report: Report::Act(Outcome::Answered(answer.limited(ANSWER_BYTES_MAX))),
+            report: Report::Act(Outcome::Answered(answer)).limited(ANSWER_BYTES_MAX),
         };
         let command = self.command(Action::Settle(settle));
         let Applied { verdict, stored, .. } =

@@ -45,7 +45,7 @@ pub(super) fn settle(mut draft: Draft<'_>, settle: &Settle) -> Transition {
         };
     }
     let current = settle.fence == draft.record.fence && settle.generation == draft.record.generation;
-    let attempt = draft.record.attempt.take_if(|attempt| current && attempt.kind == kind_of(&settle.report));
+    let attempt = draft.record.attempt.take_if(|attempt| current && may_say(attempt.kind, &settle.report));
     match (attempt, &settle.report) {
         (Some(attempt), Report::Act(outcome)) => acted(&mut draft, &attempt, outcome),
         (Some(attempt), Report::Lookup(finding)) => looked_up(&mut draft, &attempt, finding),
@@ -55,21 +55,19 @@ pub(super) fn settle(mut draft: Draft<'_>, settle: &Settle) -> Transition {
     draft.noted(true)
 }
 
-fn kind_of(report: &Report) -> PermitKind {
+/// Who may act may also look first, and find that it is there already (S25).
+fn may_say(kind: PermitKind, report: &Report) -> bool {
     match report {
-        Report::Act(_) => PermitKind::Act,
-        Report::Lookup(_) => PermitKind::Lookup,
+        Report::Act(_) => kind == PermitKind::Act,
+        Report::Lookup(Finding::Found(_)) => true,
+        Report::Lookup(_) => kind == PermitKind::Lookup,
     }
 }
 
 fn acted(draft: &mut Draft<'_>, attempt: &Attempt, outcome: &Outcome) {
     match outcome {
         Outcome::Answered(answer) => {
-            if let Some(earlier) = &draft.record.kept
-                && is_another_effect(earlier, answer)
-            {
-                draft.alerts.push(Alert::DoubleEffect);
-            }
+            compare_with_kept(draft, answer);
             draft.done(answer.clone(), Source::Act);
             draft.journal_answer(Event::Answered, "", answer);
         }
@@ -129,6 +127,7 @@ fn acted(draft: &mut Draft<'_>, attempt: &Attempt, outcome: &Outcome) {
 fn looked_up(draft: &mut Draft<'_>, attempt: &Attempt, finding: &Finding) {
     match finding {
         Finding::Found(answer) => {
+            compare_with_kept(draft, answer);
             draft.done(answer.clone(), Source::Lookup);
             draft.journal_answer(Event::Found, "", answer);
         }
@@ -206,6 +205,14 @@ fn stale(mut draft: Draft<'_>, settle: &Settle, report: &Report, receipt: Receip
             }
             draft.refuse(Refusal::StaleFence)
         }
+    }
+}
+
+fn compare_with_kept(draft: &mut Draft<'_>, answer: &Answer) {
+    if let Some(earlier) = &draft.record.kept
+        && is_another_effect(earlier, answer)
+    {
+        draft.alerts.push(Alert::DoubleEffect);
     }
 }
 

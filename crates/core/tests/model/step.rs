@@ -91,8 +91,12 @@ impl Bounds {
                     }
                     continue;
                 }
-                Caller::Acting { stage: Stage::Unsent, send_within, .. } => {
+                Caller::Acting { stage: Stage::Unsent, send_within, generation, .. } => {
                     steps.push(say(Said::NotSent));
+                    // Who looks before acting may find it there (S25).
+                    if self.policy.recovery.lookup().is_some() && of.effects_of(generation).count > 0 {
+                        steps.push(say(Said::Found));
+                    }
                     if send_within >= 0 || self.left_out == Some(Mutation::SendBy) {
                         steps.push(Step::Send { intent, caller });
                     }

@@ -2,8 +2,8 @@
 
 use twicesafe_core::journal::Event;
 use twicesafe_core::{
-    Alert, Finding, Lookup, Policy, Recovery, Refusal, Resolution, Source, Status, Timestamp, Verdict,
-    WaitCause,
+    Alert, Finding, Lookup, Policy, Recovery, Refusal, Report, Resolution, Source, Status, Timestamp,
+    Verdict, WaitCause,
 };
 
 use super::ledger::*;
@@ -112,6 +112,38 @@ fn counts_from(ledger: &Ledger) -> Timestamp {
 }
 
 #[test]
+fn s25_who_may_act_may_find_that_it_is_there_already() {
+    let mut ledger = Ledger::new(Recovery::Person);
+    let permit = ledger.permit();
+    let found = Report::Lookup(Finding::Found(answer("a")));
+    assert!(changed(ledger.settle(&permit, found.clone())));
+    ledger.check(Status::Done, false);
+    assert_eq!(ledger.record().source, Some(Source::Lookup));
+    assert!(!changed(ledger.settle(&permit, found)), "said again");
+    assert_eq!(replayed(ledger.claim()), "a");
+}
+
+#[test]
+fn s25_who_may_act_cannot_say_that_a_lookup_found_nothing() {
+    let mut ledger = Ledger::new(Recovery::Person);
+    let permit = ledger.permit();
+    for finding in [Finding::NotFound, silent()] {
+        check_refused(ledger.settle(&permit, Report::Lookup(finding)), Refusal::StaleFence);
+    }
+    ledger.check(Status::Pending, false);
+}
+
+#[test]
+fn s25_what_is_found_beside_another_effect_is_a_double_one() {
+    let mut ledger = Ledger::new(Recovery::Repeat);
+    let late = ledger.lapse();
+    let next = ledger.permit();
+    ledger.acted(&late, answered("a"));
+    ledger.settle(&next, Report::Lookup(Finding::Found(answer("b"))));
+    assert_eq!(ledger.alerts, [Alert::DoubleEffect]);
+}
+
+#[test]
 fn s24_not_found_counts_only_when_nothing_can_arrive_any_more() {
     let mut ledger = Ledger::new(lookup());
     let counts_from = counts_from(&ledger);
@@ -134,7 +166,7 @@ fn s24_what_counts_is_when_the_lookup_began() {
     ledger.lapse();
     let early = permit_in(ledger.ask());
     ledger.moment.now = counts_from;
-    ledger.settle(&early, twicesafe_core::Report::Lookup(Finding::NotFound));
+    ledger.settle(&early, Report::Lookup(Finding::NotFound));
     ledger.check(Status::Pending, true);
 }
 

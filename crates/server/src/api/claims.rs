@@ -9,9 +9,9 @@ use hyper::header::HeaderValue;
 use serde_json::json;
 use serde_json::value::RawValue;
 use twicesafe_ledger::{
-    ANSWER_BYTES_MAX, Answer, Applied, ApprovalRule, Code, CommandId, Fence, Finding, Held, Intent, IntentId,
-    Lookup, Notice, OnMismatch, OnReview, Outcome, Policy, Recovery, Refusal, Report, Stored, Verdict,
-    VersionMeans, WaitCause, destination_key,
+    Answer, Applied, ApprovalRule, Code, CommandId, Fence, Finding, Held, Intent, IntentId, Lookup, Notice,
+    OnMismatch, OnReview, Outcome, Policy, Recovery, Refusal, Report, Stored, Verdict, VersionMeans,
+    WaitCause, destination_key,
 };
 
 use super::{Call, facts, parse};
@@ -372,7 +372,7 @@ fn report(asked: SettleRequest) -> Result<Report, Problem> {
         if let Some(id) = &asked.external_id {
             answer = answer.with_external_id(id);
         }
-        answer.limited(ANSWER_BYTES_MAX)
+        answer
     };
     let reason = asked.reason.as_deref().unwrap_or("the caller did not say why");
     let retry_after = asked.retry_after_ms.map(span);

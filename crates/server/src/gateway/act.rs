@@ -6,10 +6,10 @@ use std::time::Instant;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::Request;
-use hyper::header::{ACCEPT_ENCODING, HeaderMap, HeaderValue};
+use hyper::header::{ACCEPT_ENCODING, HeaderMap};
 use serde_json::Value;
 use tokio::sync::OwnedSemaphorePermit;
-use twicesafe_ledger::{Answer, Attempt, Counts, Finding, Ledger, Outcome, Recovery, Source, Trouble};
+use twicesafe_ledger::{Answer, Attempt, Counts, Finding, Ledger, Outcome, Recovery, Trouble};
 
 use super::answer::{Limits, Whole};
 use super::expression::Sight;
@@ -62,7 +62,13 @@ impl Errand {
     /// Acts once, under a permit.
     pub(crate) async fn act(self, attempt: Attempt) -> Result<Answer, Trouble> {
         let outcome = match self.as_approved(&attempt).await {
-            Ok(errand) => errand.exchanged(&attempt).await,
+            Ok(errand) => match errand.found_before(&attempt).await {
+                Finding::Found(answer) => return Err(Trouble::found(answer)),
+                Finding::NotFound => errand.exchanged(&attempt).await,
+                Finding::Silent { reason } => {
+                    Outcome::not_sent(&format!("the lookup before acting gave no answer: {reason}"))
+                }
+            },
             Err(why) => Outcome::not_sent(&why),
         };
         if let Outcome::NotSent { reason, counts: Counts::AsAttempt | Counts::AsWaiting, .. } = &outcome {
@@ -103,22 +109,22 @@ impl Errand {
         }))
     }
 
+    /// What a lookup before acting says, where the route has one. In doubt it was asked already.
+    async fn found_before(&self, attempt: &Attempt) -> Finding {
+        match self.route.lookup.as_ref().filter(|asking| asking.when == When::Before) {
+            Some(asking) if !attempt.in_doubt() => {
+                let destination_key = self.destination_key(attempt);
+                Box::pin(self.ask(asking, attempt.name().key.as_str(), &destination_key)).await
+            }
+            _ => Finding::NotFound,
+        }
+    }
+
     async fn exchanged(&self, attempt: &Attempt) -> Outcome {
         if let Some(why) = self.differs(attempt) {
             return Outcome::Unknown { reason: why.into(), retry_after: None, park: true };
         }
         let destination_key = self.destination_key(attempt);
-        if let Some(asking) = self.route.lookup.as_ref().filter(|asking| asking.when == When::Before)
-            && !attempt.in_doubt()
-        {
-            match Box::pin(self.ask(asking, attempt.name().key.as_str(), &destination_key)).await {
-                Finding::Found(answer) => return Outcome::Answered(adopted(answer)),
-                Finding::NotFound => {}
-                Finding::Silent { reason } => {
-                    return Outcome::not_sent(&format!("the lookup before acting gave no answer: {reason}"));
-                }
-            }
-        }
         let sending = match self.made_out(attempt, &destination_key) {
             Ok(sending) => sending,
             Err(why) => {
@@ -249,13 +255,6 @@ impl Errand {
         }
         Ok(sending)
     }
-}
-
-/// What was there already, marked as such: nothing was sent (S25).
-fn adopted(answer: Answer) -> Answer {
-    let mut whole = Whole::from_kept(&answer);
-    whole.headers.insert(told::SOURCE, HeaderValue::from_static(Source::Lookup.as_str()));
-    whole.kept(answer.external_id.as_ref().map(twicesafe_ledger::ExternalId::as_str))
 }
 
 /// Whether a permit still lets the first byte leave (S9).

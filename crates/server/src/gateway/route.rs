@@ -159,12 +159,11 @@ fn by_headers(texts: Texts) -> Option<Texts> {
 }
 
 fn key_part(text: &str) -> Result<Expression, String> {
-    let expression = Expression::parse(text, OF_REQUEST)?;
-    match text.contains("request") {
-        true => Ok(expression),
-        false => {
+    match Expression::parse(text, &[]) {
+        Ok(_) => {
             Err(format!("`{text}` is the same for every request; name what differs: request.body.order_id"))
         }
+        Err(_) => Expression::parse(text, OF_REQUEST),
     }
 }
 

@@ -238,7 +238,7 @@ pub(crate) enum OutcomeWord {
     NotSent,
     /// It may or may not have happened.
     Unknown,
-    /// Of a lookup: it happened.
+    /// Of a lookup, also of one before acting: it happened.
     Found,
     /// Of a lookup: it is not there.
     NotFound,

@@ -138,6 +138,8 @@ async fn s25_a_lookup_before_acting_adopts_what_is_there() {
     assert_eq!((heard.status, &heard.json["items"][0]["id"]), (200, &json!("c_1")), "{heard:?}");
     assert_eq!(heard.headers["twicesafe-source"], "lookup", "nothing was sent");
     assert_eq!(gateway.post("/contacts", &contact("a")).await.headers["twicesafe-source"], "lookup");
+    let shown = gateway.world.get("/v1/intent?scope=default/crm/contact.upsert&key=a").await.json;
+    assert_eq!(shown["source"], "lookup", "{shown}");
     gateway.crm.check_effects(1);
     let made = gateway.post("/contacts", &contact("b")).await;
     assert_eq!((made.status, made.headers.get("twicesafe-source")), (201, None));
