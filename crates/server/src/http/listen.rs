@@ -3,10 +3,8 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use hyper::StatusCode;
 use hyper::body::Incoming;
 use hyper::header::{CONNECTION, HeaderValue, RETRY_AFTER};
 use hyper::server::conn::http1;
@@ -17,6 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 
 use super::hands::Hands;
+use super::head::{self, Coded, Ours, Talk};
 use super::request::Room;
 use super::stall::{STALL_MAX, Stalling};
 use super::{Body, Request, Response, Tls, tls, two};
@@ -31,7 +30,7 @@ pub(super) const HEAD_TIME_MAX: Duration = Duration::from_secs(30);
 const LAST_HEAD_TIME_MAX: Duration = Duration::from_secs(1);
 /// Largest head of a request.
 pub(super) const HEAD_BYTES_MAX: usize = 32 << 10;
-const HEADERS_MAX: usize = 100;
+pub(super) const HEADERS_MAX: usize = 100;
 /// How long a TLS handshake may take.
 const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
 /// Pause after a failure to accept, which is mostly a lack of file descriptors.
@@ -179,11 +178,14 @@ impl<D: Door> Caller<D> {
 
     async fn one<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(self, stream: S) -> hyper::Result<()> {
         let mut drain = self.drain.clone();
-        let has_asked = AtomicBool::new(false);
+        let talk = Arc::new(Talk::default());
         let service = service_fn(|request: hyper::Request<Incoming>| {
-            has_asked.store(true, Ordering::Relaxed);
-            let (door, request) = (self.door.clone(), self.request(request));
-            async move { Ok::<hyper::Response<Body>, Infallible>(answered(&*door, request, true).await) }
+            talk.asked();
+            let (door, request, talk) = (self.door.clone(), self.request(request), talk.clone());
+            async move {
+                let response = answered(&*door, request, true).await;
+                Ok::<hyper::Response<Ours>, Infallible>(response.map(|body| Ours { body, talk }))
+            }
         });
         let mut builder = http1::Builder::new();
         builder
@@ -192,22 +194,26 @@ impl<D: Door> Caller<D> {
             .max_buf_size(HEAD_BYTES_MAX)
             .max_headers(HEADERS_MAX)
             .half_close(false);
-        // Pinned where it is made: moved, it would be given room twice.
-        let mut connection =
-            std::pin::pin!(builder.serve_connection(TokioIo::new(Stalling::new(stream, STALL_MAX)), service));
-        tokio::select! {
-            // What is there is read first: hyper would close a connection that has said nothing yet.
-            biased;
-            ended = connection.as_mut() => ended,
-            () = drain.begun() => {
-                connection.as_mut().graceful_shutdown();
-                match has_asked.load(Ordering::Relaxed) {
-                    true => connection.await,
-                    // Half a request is not waited for as long as it could take.
-                    false => tokio::time::timeout(LAST_HEAD_TIME_MAX, connection.as_mut()).await.unwrap_or(Ok(())),
+        let mut stream = Coded::new(Stalling::new(stream, STALL_MAX), talk.clone());
+        let ended = {
+            // Pinned where it is made: moved, it would be given room twice.
+            let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(&mut stream), service));
+            tokio::select! {
+                // What is there is read first: hyper would close a connection that has said nothing yet.
+                biased;
+                ended = connection.as_mut() => ended,
+                () = drain.begun() => {
+                    connection.as_mut().graceful_shutdown();
+                    match talk.has_begun() {
+                        true => connection.await,
+                        // Half a request is not waited for as long as it could take.
+                        false => tokio::time::timeout(LAST_HEAD_TIME_MAX, connection.as_mut()).await.unwrap_or(Ok(())),
+                    }
                 }
             }
-        }
+        };
+        stream.end(&ended).await;
+        ended
     }
 
     async fn two<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(self, stream: S) -> hyper::Result<()> {
@@ -217,7 +223,7 @@ impl<D: Door> Caller<D> {
             let (door, request) = (self.door.clone(), self.request(request));
             async move {
                 match is_too_long {
-                    true => Response::empty(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE).into_hyper(),
+                    true => head::too_large().into_response().into_hyper(),
                     false => answered(&*door, request, false).await,
                 }
             }

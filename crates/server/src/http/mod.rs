@@ -2,6 +2,7 @@
 
 mod body;
 pub(crate) mod hands;
+mod head;
 mod listen;
 pub(crate) mod problem;
 pub(crate) mod request;
