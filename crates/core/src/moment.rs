@@ -80,9 +80,6 @@ fn millis(span: Duration) -> i64 {
 pub struct Moment {
     /// Ledger time.
     pub now: Timestamp,
-    /// Off while the clock is not to be trusted: after a jump beyond the store's limit nothing expires for one lease,
-    /// so that holders who are alive can say so (S10).
-    pub expiry: bool,
     /// Uniform over all of `u32`; spreads retries (S26).
     pub dice: u32,
     /// Set while the ledger recovers from a lost tail: since when records may be missing (S43).
@@ -90,9 +87,9 @@ pub struct Moment {
 }
 
 impl Moment {
-    /// An ordinary moment: expiry on, dice at zero, nothing lost.
+    /// An ordinary moment: dice at zero, nothing lost.
     pub const fn at(now: Timestamp) -> Self {
-        Self { now, expiry: true, dice: 0, recovering_since: None }
+        Self { now, dice: 0, recovering_since: None }
     }
 }
 

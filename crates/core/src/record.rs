@@ -138,8 +138,8 @@ pub struct Record {
     pub created_at: Timestamp,
     /// When it settled.
     pub settled_at: Option<Timestamp>,
-    /// The answer was purged; what is left refuses to act again (S28).
-    pub tombstone: bool,
+    /// When the answer was purged; what is left refuses to act again (S28).
+    pub entombed_at: Option<Timestamp>,
     /// The last report that was taken (S12).
     pub last_settle: Option<Receipt>,
     /// The last report that came too late (S11).
@@ -154,6 +154,11 @@ impl Record {
         self.policy.claim_may_be_relaxed() && self.place.is_none()
     }
 
+    /// Whether its answer is no longer kept.
+    pub fn is_tombstone(&self) -> bool {
+        self.entombed_at.is_some()
+    }
+
     /// Whether a person wants a snapshot carried out once more that nobody else comes back for: it does not compete by its version.
     pub(crate) fn is_wanted_again(&self) -> bool {
         self.generation > 1 && self.policy.unattended && self.policy.version_means == VersionMeans::Snapshot
@@ -163,7 +168,7 @@ impl Record {
     /// comes back for is carried out again as it was.
     pub fn wants_the_same(&self, before: &Self) -> bool {
         let is_carried_on = self.policy.unattended && self.fingerprint == before.fingerprint;
-        !self.tombstone && (self.generation == before.generation || is_carried_on)
+        !self.is_tombstone() && (self.generation == before.generation || is_carried_on)
     }
 }
 
@@ -274,9 +279,9 @@ impl Record {
     /// When it should be looked at for purging; a little later than the rule asks for, and set once, so that settling
     /// does not touch what finds it.
     pub fn keep_until(&self) -> Timestamp {
-        match (self.tombstone, self.settled_at) {
-            (true, Some(settled_at)) => settled_at + self.policy.retention + self.policy.tombstone,
-            _ => self.created_at + self.policy.retention + self.policy.act_max,
+        match self.entombed_at {
+            Some(entombed_at) => entombed_at + self.policy.tombstone,
+            None => self.created_at + self.policy.retention + self.policy.act_max,
         }
     }
 }

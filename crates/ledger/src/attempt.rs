@@ -2,10 +2,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use twicesafe_core::{Name, Report, destination_key};
-use twicesafe_store::Stored;
+use twicesafe_store::{Stored, Tick};
 
 use crate::error::Error;
 use crate::heartbeat::Heartbeat;
@@ -21,7 +21,7 @@ struct Inner {
     name: Name,
     permit: twicesafe_core::Permit,
     /// From before the claim was submitted: the holder's own clock bounds what it may do (S9).
-    started: Instant,
+    started: Tick,
     send_within_micros: AtomicU64,
     believed: Mutex<Arc<Stored>>,
 }
@@ -30,7 +30,7 @@ impl Attempt {
     pub(crate) fn new(
         name: Name,
         permit: twicesafe_core::Permit,
-        started: Instant,
+        started: Tick,
         believed: Arc<Stored>,
     ) -> Self {
         let send_within_micros = AtomicU64::new(micros(permit.send_within));
@@ -91,8 +91,8 @@ impl Attempt {
     }
 
     /// The lease was extended, `since` the renewal was submitted.
-    pub(crate) fn renewed(&self, since: Instant, renewed: &twicesafe_core::Permit, believed: Arc<Stored>) {
-        let send_within = since.duration_since(self.0.started) + renewed.send_within;
+    pub(crate) fn renewed(&self, since: Tick, renewed: &twicesafe_core::Permit, believed: Arc<Stored>) {
+        let send_within = since.since(self.0.started) + renewed.send_within;
         self.0.send_within_micros.store(micros(send_within), Ordering::Release);
         *self.0.believed.lock().unwrap_or_else(PoisonError::into_inner) = believed;
     }

@@ -1,10 +1,10 @@
 //! Keeps a lease alive while the act goes on (S10).
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::task::AbortHandle;
 use twicesafe_core::{Action, Refusal, Renew, Verdict};
-use twicesafe_store::Order;
+use twicesafe_store::{Order, Tick};
 
 use crate::attempt::Attempt;
 use crate::ledger::Ledger;
@@ -29,7 +29,7 @@ async fn beat(ledger: Ledger, attempt: Attempt) {
     let mut pause = lease / 3;
     loop {
         tokio::time::sleep(pause).await;
-        let since = Instant::now();
+        let since = Tick::now();
         let command = ledger.command(Action::Renew(Renew { fence: attempt.permit().fence, holder: None }));
         let order = Order::believing(attempt.believed(), command);
         match ledger.store().apply_one(order).await {

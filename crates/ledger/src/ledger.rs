@@ -2,14 +2,14 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::{broadcast, watch};
 use twicesafe_core::{
     Action, Actor, Alert, Answer, Ask, Claim, Command, CommandId, Fingerprint, Grant, IntentId, Name, Notice,
     Policy, Renew, Report, Salt, Settle, Source, Status, Timestamp, Verdict, Wait, WaitCause,
 };
-use twicesafe_store::{Address, Applied, Dossier, Options, Order, Store, StoreError, Stored};
+use twicesafe_store::{Address, Applied, Dossier, Options, Order, Store, StoreError, Stored, Tick};
 
 use crate::attempt::{Attempt, Permit};
 use crate::error::Error;
@@ -245,7 +245,7 @@ impl Ledger {
 
     /// Claims with a command id of the caller's, which makes the claim itself safe to repeat (S12).
     pub async fn claim_with(&self, intent: &Intent, id: CommandId, grant: Grant) -> Result<Claimed, Error> {
-        let started = Instant::now();
+        let started = Tick::now();
         let applied = self.claim_applied(intent, id, grant).await?;
         self.claimed(intent, started, applied)
     }
@@ -335,12 +335,7 @@ impl Ledger {
         }
     }
 
-    pub(crate) fn claimed(
-        &self,
-        intent: &Intent,
-        started: Instant,
-        applied: Applied,
-    ) -> Result<Claimed, Error> {
+    pub(crate) fn claimed(&self, intent: &Intent, started: Tick, applied: Applied) -> Result<Claimed, Error> {
         let known = applied.stored.as_ref().map(|stored| (stored.id, stored.version));
         Ok(match applied.verdict {
             Verdict::Proceed(permit) => {
@@ -367,7 +362,7 @@ impl Ledger {
 
     /// Asks for leave to look up whether an intent in doubt happened. `None`: not now.
     pub(crate) async fn ask(&self, name: &Name, id: IntentId) -> Result<Option<Permit>, Error> {
-        let started = Instant::now();
+        let started = Tick::now();
         let applied = self.apply(Order::numbered(id, self.command(Action::Ask(Ask)))).await?;
         match (applied.verdict, applied.stored) {
             (Verdict::Proceed(permit), Some(stored)) => {
@@ -385,7 +380,7 @@ impl Ledger {
         let report = report.limited(ANSWER_BYTES_MAX);
         let settle = Settle { fence: permit.fence, generation: permit.generation, report };
         let command = self.command(Action::Settle(settle));
-        let started = Instant::now();
+        let started = Tick::now();
         loop {
             match self.apply(Order::believing(attempt.believed(), command.clone())).await {
                 Ok(applied) => {
@@ -406,7 +401,7 @@ impl Ledger {
 
     /// Notes which process acts under a permit, where that has become known only after the claim.
     pub async fn name_holder(&self, attempt: &Attempt, holder: Actor) -> Result<(), Error> {
-        let since = Instant::now();
+        let since = Tick::now();
         let renew = Renew { fence: attempt.permit().fence, holder: Some(holder) };
         let applied =
             self.apply(Order::believing(attempt.believed(), self.command(Action::Renew(renew)))).await?;

@@ -2,13 +2,12 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Instant;
 
 use futures_util::FutureExt;
 use futures_util::future::Fuse;
 use twicesafe_core::journal::Event;
 use twicesafe_core::{Answer, Finding, Grant, Report, Status, Verdict};
-use twicesafe_store::{Order, Stored};
+use twicesafe_store::{Order, Stored, Tick};
 
 use crate::attempt::{Attempt, Permit};
 use crate::error::Error;
@@ -113,7 +112,7 @@ impl Ledger {
     /// What a repetition is told, if that is in memory ([`crate::Open::remembering`]): name and fingerprint say enough, and the
     /// rest of the intent need not be made out. `None`: claim it.
     pub fn recall(&self, intent: &Intent) -> Result<Option<Ended>, Error> {
-        let started = Instant::now();
+        let started = Tick::now();
         let recalled = self.store().recall(&intent.name, |stored| {
             let record = &stored.record;
             record.status.is_settled().then_some(())?;

@@ -4,11 +4,10 @@
 //! together or not at all.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use tokio_postgres::Transaction;
 use twicesafe_core::{Action, Answer, Grant, Outcome, Report, Settle, Verdict};
-use twicesafe_store::{Applied, Order, StoreError};
+use twicesafe_store::{Applied, Order, StoreError, Tick};
 
 use crate::attempt::Attempt;
 use crate::error::Error;
@@ -65,7 +64,7 @@ impl Ledger {
         let guard = self.store().guard().ok_or_else(|| {
             StoreError::Address(format!("{} (a PostgreSQL ledger is needed here)", self.store().address()))
         })?;
-        let started = Instant::now();
+        let started = Tick::now();
         let command = self.claim_command(intent, new_command_id(), Grant::Permit)?;
         let claimed = guard.claim(transaction, Order::named(intent.name.clone(), command)).await?;
         let (permit, stored) = match (claimed.verdict, claimed.stored) {

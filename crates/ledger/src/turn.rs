@@ -3,12 +3,12 @@
 
 use std::pin::Pin;
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::future::{Fuse, FusedFuture};
 use tokio::sync::oneshot;
 use twicesafe_core::{CommandId, Grant, Verdict, WaitCause};
-use twicesafe_store::Applied;
+use twicesafe_store::{Applied, Tick};
 
 use crate::error::Error;
 use crate::intent::Intent;
@@ -26,7 +26,7 @@ pub(crate) struct Turn {
     /// What the last claim was told. [`Verdict::Wait`]: patience is over, or a lookup is due.
     pub(crate) applied: Applied,
     /// From before that claim was submitted: the holder's own clock bounds what it may do (S9).
-    pub(crate) started: Instant,
+    pub(crate) started: Tick,
     /// Patience is over.
     pub(crate) is_over: bool,
 }
@@ -35,7 +35,7 @@ impl Ledger {
     /// A claim by one who may leave while it is made: leave that nobody is there to take is given back, or the intent would be
     /// in doubt though nothing was sent. What is answered by looking, as most repetitions are, is answered at once; what must
     /// be written goes on in a task of its own.
-    async fn claim_for_one_who_may_leave(&self, intent: &Intent, started: Instant) -> Result<Applied, Error> {
+    async fn claim_for_one_who_may_leave(&self, intent: &Intent, started: Tick) -> Result<Applied, Error> {
         let (ledger, claimed) = (self.clone(), intent.clone());
         let mut claiming = Box::pin(async move {
             let applied = ledger.claim_applied(&claimed, new_command_id(), Grant::Permit).await;
@@ -85,7 +85,7 @@ impl Ledger {
                 };
                 continue;
             }
-            let started = Instant::now();
+            let started = Tick::now();
             // Boxed, so that thousands who wait hold room for waiting and not for claiming.
             let applied = match id {
                 Some(id) => Box::pin(self.claim_applied(intent, id, Grant::Permit)).await?,

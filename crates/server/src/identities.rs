@@ -113,5 +113,5 @@ impl Identities {
 async fn has_keys(ledger: &Ledger, scope: &str) -> Result<bool, Error> {
     let filter = Filter { scope: Some(scope.to_owned()), ..Filter::default() };
     let live = ledger.store().list(&filter, None, LIVE_LOOKED_AT_MAX).await?;
-    Ok(live.intents.iter().any(|stored| !stored.record.tombstone))
+    Ok(live.intents.iter().any(|stored| !stored.record.is_tombstone()))
 }

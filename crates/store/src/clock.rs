@@ -1,32 +1,57 @@
 //! Ledger time (S10).
 //!
-//! On a shared database its clock decides. Here the machine's does, with two repairs: it never runs backwards, and a
-//! jump suspends expiry for one lease, so that whoever is alive can say so with a heartbeat.
+//! On a shared database its clock decides. Here the machine's do: the system clock says what time it is, and one that only ticks
+//! how much of it has passed. Where the two disagree, ledger time goes on with the ticks and follows the system clock slowly, so
+//! that nothing lapses, arrives too late or is purged because somebody set a clock. What was written down last tells a process that
+//! starts later how far the clocks were then.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use twicesafe_core::{Moment, Policy, Timestamp};
+use twicesafe_core::Timestamp;
 
-/// How far the system clock may run away from the monotonic one between two looks before that counts as a jump.
+/// How far the system clock may be from ledger time before somebody is told.
 pub const CLOCK_JUMP_MAX: Duration = Duration::from_secs(30);
+/// So much faster than it passes ledger time goes while the system clock is ahead: a twentieth. Less than the margin between send-by
+/// and the end of a lease, so that whoever counts by its own clock is not overtaken (S9).
+const CATCHING_UP: u32 = 20;
+/// How often it is noted where the clocks are, while ledger time follows: in shorter spans a twentieth is lost in rounding.
+const NOTED_EVERY: Duration = Duration::from_secs(1);
 
 /// The clocks of a machine.
 pub trait Clock: Send + Sync + 'static {
     /// The system clock, in milliseconds since the Unix epoch. May jump.
     fn system_millis(&self) -> i64;
-    /// A clock that only ticks, from an arbitrary start.
+    /// A clock that only ticks, also while the machine sleeps, since the machine was started.
     fn monotonic(&self) -> Duration;
+    /// Which start of the machine that is: the same number for all who share `monotonic`, and another one after the next start.
+    fn boot(&self) -> i64;
 }
 
 /// The clocks of this machine.
 #[derive(Debug)]
-pub struct SystemClock(Instant);
+pub struct SystemClock {
+    boot: i64,
+}
 
 impl Default for SystemClock {
     fn default() -> Self {
-        Self(Instant::now())
+        // A container may have its own start of time.
+        let start = std::fs::read("/proc/sys/kernel/random/boot_id");
+        let namespace = std::fs::read_link("/proc/self/ns/time").unwrap_or_default();
+        let boot = match start {
+            Ok(start) => {
+                let hash = blake3::Hasher::new()
+                    .update(&start)
+                    .update(namespace.as_os_str().as_encoded_bytes())
+                    .finalize();
+                i64::from_be_bytes(hash.as_bytes()[..8].try_into().expect("a hash has 32 bytes"))
+            }
+            // Nobody else's, as far as anybody can tell.
+            Err(_) => i64::from_be_bytes(crate::random()),
+        };
+        Self { boot }
     }
 }
 
@@ -37,7 +62,37 @@ impl Clock for SystemClock {
     }
 
     fn monotonic(&self) -> Duration {
-        self.0.elapsed()
+        Tick::now().0
+    }
+
+    fn boot(&self) -> i64 {
+        self.boot
+    }
+}
+
+/// A moment on a clock that only ticks, also while the machine sleeps. `Instant` does not, on Linux.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Tick(Duration);
+
+impl Tick {
+    /// The moment it is.
+    pub fn now() -> Self {
+        #[cfg(target_os = "linux")]
+        const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Boottime;
+        #[cfg(not(target_os = "linux"))]
+        const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
+        let now = rustix::time::clock_gettime(CLOCK);
+        Self(Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0)))
+    }
+
+    /// How long ago it was.
+    pub fn elapsed(self) -> Duration {
+        Self::now().since(self)
+    }
+
+    /// How long after the other one it is.
+    pub fn since(self, earlier: Self) -> Duration {
+        self.0.saturating_sub(earlier.0)
     }
 }
 
@@ -46,12 +101,14 @@ impl Clock for SystemClock {
 pub struct ManualClock {
     system_millis: AtomicI64,
     monotonic_millis: AtomicI64,
+    boot: AtomicI64,
 }
 
 impl ManualClock {
     /// Starts at that many milliseconds since the Unix epoch.
     pub fn at(millis: i64) -> Self {
-        Self { system_millis: AtomicI64::new(millis), monotonic_millis: AtomicI64::new(0) }
+        let boot = i64::from_be_bytes(crate::random()).into();
+        Self { system_millis: AtomicI64::new(millis), monotonic_millis: AtomicI64::new(0), boot }
     }
 
     /// Lets time pass.
@@ -65,6 +122,12 @@ impl ManualClock {
     pub fn jump(&self, millis: i64) {
         self.system_millis.fetch_add(millis, Ordering::SeqCst);
     }
+
+    /// Starts the machine anew.
+    pub fn restart(&self) {
+        self.monotonic_millis.store(0, Ordering::SeqCst);
+        self.boot.fetch_add(1, Ordering::SeqCst);
+    }
 }
 
 impl Clock for ManualClock {
@@ -75,71 +138,91 @@ impl Clock for ManualClock {
     fn monotonic(&self) -> Duration {
         Duration::from_millis(self.monotonic_millis.load(Ordering::SeqCst).unsigned_abs())
     }
+
+    fn boot(&self) -> i64 {
+        self.boot.load(Ordering::SeqCst)
+    }
 }
 
 /// Makes ledger time out of a machine's clocks.
 pub(crate) struct LedgerTime {
     clock: std::sync::Arc<dyn Clock>,
-    last: Mutex<Last>,
+    /// The last time it was, and where the clocks are counted from.
+    last: Mutex<(Timestamp, Option<Noted>)>,
+    /// Somebody was told that the system clock is elsewhere.
+    told: std::sync::atomic::AtomicBool,
 }
 
-#[derive(Clone, Copy)]
-struct Last {
-    system_millis: i64,
-    monotonic: Duration,
-    ledger: Timestamp,
-    paused_at: Option<Timestamp>,
-}
-
-/// Ledger time, and whether to trust it.
+/// Where the clocks were at a ledger time.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Reading {
-    pub(crate) now: Timestamp,
-    paused_at: Option<Timestamp>,
+pub(crate) struct Noted {
+    pub(crate) at: Timestamp,
+    pub(crate) monotonic: Duration,
+    pub(crate) boot: i64,
+}
+
+impl Noted {
+    /// A ledger time of which nobody knows where the clocks were.
+    pub(crate) fn time(at: Timestamp) -> Self {
+        Self { at, monotonic: Duration::ZERO, boot: 0 }
+    }
+
+    /// The earliest and the latest it can be now, as far as that is known.
+    fn bounds(&self, monotonic: Duration, boot: i64) -> (Timestamp, Timestamp) {
+        match monotonic.checked_sub(self.monotonic).filter(|_| boot == self.boot) {
+            Some(passed) => (self.at + passed, self.at + passed + passed / CATCHING_UP),
+            None => (self.at, Timestamp::NEVER),
+        }
+    }
 }
 
 impl LedgerTime {
     pub(crate) fn new(clock: std::sync::Arc<dyn Clock>) -> Self {
-        let system_millis = clock.system_millis();
-        let ledger = Timestamp::from_millis(system_millis);
-        let last = Last { system_millis, monotonic: clock.monotonic(), ledger, paused_at: None };
-        Self { clock, last: Mutex::new(last) }
+        Self { clock, last: Mutex::new((Timestamp::default(), None)), told: false.into() }
     }
 
-    /// The time now: not before `recorded`, the last time the ledger wrote down, and never standing still.
-    pub(crate) fn read(&self, recorded: Timestamp) -> Reading {
+    /// The time now: not before what the ledger wrote down last, if anything, and never standing still.
+    pub(crate) fn read(&self, written: Option<Noted>) -> Timestamp {
+        self.read_noted(written).at
+    }
+
+    /// The time now, and where the clocks are.
+    pub(crate) fn read_noted(&self, written: Option<Noted>) -> Noted {
         let mut last = self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let (system_millis, monotonic) = (self.clock.system_millis(), self.clock.monotonic());
-        let passed = monotonic.saturating_sub(last.monotonic);
-        let passed_millis = i64::try_from(passed.as_millis()).unwrap_or(i64::MAX);
-        let drift = system_millis - last.system_millis - passed_millis;
-        let jumped_millis = (drift.unsigned_abs() > CLOCK_JUMP_MAX.as_millis() as u64).then_some(drift);
-        let ledger = Timestamp::from_millis(system_millis).max(last.ledger + passed).max(recorded);
-        let paused_at = if jumped_millis.is_some() { Some(ledger) } else { last.paused_at };
-        *last = Last { system_millis, monotonic, ledger, paused_at };
-        if let Some(millis) = jumped_millis {
-            tracing::warn!(code = "TS0048", millis, "the clock jumped; nothing expires for one lease");
+        let (monotonic, boot) = (self.clock.monotonic(), self.clock.boot());
+        let system = Timestamp::from_millis(self.clock.system_millis());
+        let (mut earliest, mut latest) = (last.0, Timestamp::NEVER);
+        for noted in [written, last.1].into_iter().flatten() {
+            let bounds = noted.bounds(monotonic, boot);
+            earliest = earliest.max(bounds.0);
+            latest = latest.min(bounds.1);
         }
-        Reading { now: ledger, paused_at }
+        let now = system.min(latest).max(earliest);
+        let noted = Noted { at: now, monotonic, boot };
+        let is_due = |before: &Noted| monotonic.saturating_sub(before.monotonic) >= NOTED_EVERY;
+        let before = last.1.filter(|before| now != system && before.boot == boot && !is_due(before));
+        *last = (now, Some(before.unwrap_or(noted)));
+        drop(last);
+        self.compare(system, now);
+        noted
     }
-}
 
-impl Reading {
-    /// A reading of a clock that is trusted.
-    pub(crate) fn trusted(now: Timestamp) -> Self {
-        Self { now, paused_at: None }
-    }
-
-    /// The moment of a decision about an intent with that policy.
-    pub(crate) fn moment(
-        &self,
-        policy: Option<&Policy>,
-        recovering_since: Option<Timestamp>,
-        dice: u32,
-    ) -> Moment {
-        let lease = policy.map_or(Duration::ZERO, |policy| policy.lease);
-        let expiry = self.paused_at.is_none_or(|paused_at| self.now >= paused_at + lease);
-        Moment { now: self.now, expiry, dice, recovering_since }
+    /// Tells somebody, once, when the system clock is far from ledger time.
+    fn compare(&self, system: Timestamp, now: Timestamp) {
+        let apart = system.as_millis().abs_diff(now.as_millis());
+        let is_far = u128::from(apart) > CLOCK_JUMP_MAX.as_millis();
+        if is_far == self.told.load(Ordering::Relaxed) {
+            return;
+        }
+        self.told.store(is_far, Ordering::Relaxed);
+        if is_far {
+            tracing::warn!(
+                code = "TS0048",
+                clock = %system,
+                ledger = %now,
+                "the clock jumped; ledger time goes on, and follows it slowly"
+            );
+        }
     }
 }
 
@@ -148,40 +231,67 @@ mod tests {
     use super::*;
     use std::sync::Arc;
 
+    const MINUTE: Duration = Duration::from_secs(60);
+
     fn setup() -> (Arc<ManualClock>, LedgerTime) {
         let clock = Arc::new(ManualClock::at(1_000_000));
-        (clock.clone(), LedgerTime::new(clock))
+        let time = LedgerTime::new(clock.clone());
+        time.read(None);
+        (clock, time)
     }
 
     #[test]
     fn s10_ledger_time_never_runs_backwards_and_never_stands_still() {
         let (clock, time) = setup();
         clock.advance(Duration::from_secs(1));
-        let before = time.read(Timestamp::default()).now;
+        let before = time.read(None);
         clock.jump(-500_000);
         clock.advance(Duration::from_secs(2));
-        assert_eq!(time.read(Timestamp::default()).now, before + Duration::from_secs(2));
-        assert_eq!(time.read(Timestamp::from_millis(9_000_000)).now.as_millis(), 9_000_000);
+        assert_eq!(time.read(None), before + Duration::from_secs(2));
+        let written = Noted::time(Timestamp::from_millis(9_000_000));
+        assert_eq!(time.read(Some(written)).as_millis(), 9_000_000);
     }
 
     #[test]
-    fn s10_a_jump_suspends_expiry_for_one_lease() {
+    fn s10_a_jump_forward_is_followed_slowly() {
         let (clock, time) = setup();
-        let policy = Policy::default();
-        let expiry = || time.read(Timestamp::default()).moment(Some(&policy), None, 0).expiry;
-        assert!(expiry());
+        let before = time.read(None);
         clock.jump(3_600_000);
-        assert!(!expiry());
-        clock.advance(policy.lease - Duration::from_millis(1));
-        assert!(!expiry());
-        clock.advance(Duration::from_millis(1));
-        assert!(expiry());
+        assert_eq!(time.read(None), before, "no time has passed");
+        for _ in 0..600 {
+            clock.advance(MINUTE / 600);
+            time.read(None);
+        }
+        let followed = time.read(None);
+        assert!(followed > before + MINUTE && followed <= before + MINUTE + MINUTE / 20, "{followed}");
+        for _ in 0..20 * 60 {
+            clock.advance(MINUTE);
+            time.read(None);
+        }
+        assert_eq!(time.read(None).as_millis(), clock.system_millis(), "it has caught up");
     }
 
     #[test]
-    fn s10_a_small_correction_is_no_jump() {
+    fn s10_who_starts_after_a_jump_goes_on_where_others_are() {
+        for jump in [3_600_000, -3_600_000] {
+            let (clock, time) = setup();
+            let written = time.read_noted(None);
+            clock.jump(jump);
+            clock.advance(MINUTE);
+            let later = LedgerTime::new(clock.clone()).read(Some(written));
+            let passed = Duration::from_millis(later.as_millis().abs_diff(written.at.as_millis()));
+            assert!((MINUTE..=MINUTE + MINUTE / 20).contains(&passed), "{jump}: {passed:?}");
+        }
+    }
+
+    #[test]
+    fn s10_after_the_machine_was_started_anew_its_clock_is_believed() {
         let (clock, time) = setup();
-        clock.jump(20_000);
-        assert_eq!(time.read(Timestamp::default()).paused_at, None);
+        let written = time.read_noted(None);
+        clock.restart();
+        clock.jump(3_600_000);
+        assert_eq!(LedgerTime::new(clock.clone()).read(Some(written)), written.at + 60 * MINUTE);
+        clock.jump(-7_200_000);
+        assert_eq!(LedgerTime::new(clock).read(Some(written)), written.at, "but never runs backwards");
     }
 }

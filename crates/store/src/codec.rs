@@ -196,6 +196,8 @@ struct Detail {
     #[serde(skip_serializing_if = "Option::is_none")]
     waits_until: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    entombed_at: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     last_evidence: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     last_decision: Option<String>,
@@ -242,6 +244,7 @@ pub(crate) fn detail_text(record: &Record) -> Option<String> {
             decision: approval.decision.as_ref().map(|decision| (decision.approved, decision.by.to_string())),
         }),
         waits_until: record.waits_until.map(Timestamp::as_millis),
+        entombed_at: record.entombed_at.map(Timestamp::as_millis),
         last_evidence: record.last_evidence.map(|receipt| hex(&receipt_bytes(&receipt))),
         last_decision: record.last_decision.map(|receipt| hex(&receipt_bytes(&receipt))),
         body_not_kept: record.answer.as_ref().and_then(not_kept),
@@ -262,6 +265,7 @@ pub(crate) fn put_detail(record: &mut Record, text: &str) -> Result<Option<Body>
     record.asks = detail.asks;
     record.replay_until = at(detail.replay_until);
     record.waits_until = at(detail.waits_until);
+    record.entombed_at = at(detail.entombed_at);
     record.last_evidence = receipt(detail.last_evidence)?;
     record.last_decision = receipt(detail.last_decision)?;
     if let Some(kept) = detail.kept {

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use twicesafe_core::Name;
 
 pub use address::Address;
-pub use clock::{CLOCK_JUMP_MAX, Clock, ManualClock, SystemClock};
+pub use clock::{CLOCK_JUMP_MAX, Clock, ManualClock, SystemClock, Tick};
 pub use error::StoreError;
 pub use plan::{Applied, JournalRow, Order, Stored, Target};
 pub use postgres::guard::Guard;

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use twicesafe_core::{Action, IntentId, Lane, Name, Purge, Status, Timestamp, Waiting};
+use twicesafe_core::{Action, IntentId, Lane, Moment, Name, Purge, Status, Timestamp, Waiting};
 
-use crate::clock::LedgerTime;
+use crate::clock::{LedgerTime, Noted};
 use crate::error::StoreError;
 use crate::plan::{Agenda, Applied, JournalRow, Order, Planned, Queued, Stored, Target, plan, version_of};
 use crate::query::{Cursor, DueIntent, EarlierAnswer, Path};
@@ -65,13 +65,13 @@ impl Memory {
             _ => None,
         };
         let fresh_id = IntentId::new(state.last_intent + 1);
-        let (policy, place) = match (&found, &order.command.action) {
-            (Some(stored), _) => (Some(stored.record.policy.clone()), stored.record.place.clone()),
-            (None, Action::Claim(claim)) => (Some(claim.policy.clone()), claim.place.clone()),
-            (None, _) => (None, None),
+        let place = match (&found, &order.command.action) {
+            (Some(stored), _) => stored.record.place.clone(),
+            (None, Action::Claim(claim)) => claim.place.clone(),
+            (None, _) => None,
         };
-        let reading = self.time.read(Timestamp::default());
-        let moment = reading.moment(policy.as_deref(), state.recovering_since, self.dice.roll());
+        let (now, dice) = (self.time.read(None), self.dice.roll());
+        let moment = Moment { now, dice, recovering_since: state.recovering_since };
         let me = found.as_ref().map_or(fresh_id, |stored| stored.id);
         let lane = place.map(|place| state.lane(place.lane.as_str(), me, moment.now));
         let mut order = order.clone();
@@ -108,11 +108,11 @@ impl Memory {
                 if change
                     .before
                     .as_ref()
-                    .is_none_or(|before| before.record.tombstone != after.record.tombstone)
+                    .is_none_or(|before| before.record.is_tombstone() != after.record.is_tombstone())
                 {
                     state.keep_until.insert(id, after.record.keep_until());
                 }
-                if after.record.tombstone {
+                if after.record.is_tombstone() {
                     state.earlier.remove(&id);
                 }
                 state.intents.insert(id, after.clone());
@@ -142,8 +142,7 @@ impl Memory {
     ) -> Option<Applied> {
         let stored = Arc::new(self.by_name(name)?);
         let order = claim(&stored)?;
-        let reading = self.time.read(Timestamp::default());
-        let moment = reading.moment(Some(&stored.record.policy), None, self.dice.roll());
+        let moment = Moment { dice: self.dice.roll(), ..Moment::at(self.time.read(None)) };
         let planned = plan(Some(&stored), stored.id, None, &order, &moment);
         planned.change.is_none().then_some(())?;
         self.state().tally.verdict(moment.now, &planned.applied.verdict);
@@ -329,7 +328,7 @@ impl Memory {
     }
 
     pub(crate) fn now(&self) -> Timestamp {
-        self.time.read(Timestamp::default()).now
+        self.time.read(None)
     }
 }
 
@@ -438,7 +437,7 @@ impl Importing {
         let mut there = memory.state();
         there.check_empty()?;
         memory.hasher.go_over_to(facts.hash_key);
-        memory.time.read(facts.at);
+        memory.time.read(Some(Noted::time(facts.at)));
         *there = state;
         Ok(())
     }

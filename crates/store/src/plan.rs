@@ -230,7 +230,7 @@ impl Agenda {
         let record = &stored.record;
         let wake_at = record.wake_at();
         // A tombstone too, if time has something left to do about it: its lane may be closed until then (S15).
-        let listed = wake_at < Timestamp::NEVER || record.status != Status::Done && !record.tombstone;
+        let listed = wake_at < Timestamp::NEVER || record.status != Status::Done && !record.is_tombstone();
         listed.then_some(Self { status: record.status, wake_at, due_at: record.due_at })
     }
 
@@ -283,7 +283,7 @@ impl Change {
     pub(crate) fn archived(&self) -> Option<&Arc<Stored>> {
         let (before, after) = (self.before.as_ref()?, self.after.as_ref()?);
         let over = before.record.generation != after.record.generation;
-        Some(before).filter(|before| over && before.record.answer.is_some() && !before.record.tombstone)
+        Some(before).filter(|before| over && before.record.answer.is_some() && !before.record.is_tombstone())
     }
 
     /// Whether the request that was kept goes: it is not wanted any more, or another one takes its place.
@@ -304,7 +304,7 @@ impl Change {
         }
         let before = self.before.as_ref().map(|stored| &stored.record);
         let after = self.after.as_ref().map(|stored| &stored.record);
-        let standing = |record: Option<&Record>| record.map(|record| (record.status, record.tombstone));
+        let standing = |record: Option<&Record>| record.map(|record| (record.status, record.is_tombstone()));
         if standing(before) != standing(after) {
             before.into_iter().for_each(|record| tally.standing(record, -1));
             after.into_iter().for_each(|record| tally.standing(record, 1));

@@ -73,7 +73,7 @@ impl Tally {
     }
 
     pub(crate) fn standing(&mut self, record: &Record, n: i64) {
-        self.add(NO_HOUR, if record.tombstone { TOMBSTONE } else { standing_name(record.status) }, n);
+        self.add(NO_HOUR, if record.is_tombstone() { TOMBSTONE } else { standing_name(record.status) }, n);
     }
 
     pub(crate) fn recovery(&mut self, at: Timestamp, took: Duration) {

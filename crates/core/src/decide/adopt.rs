@@ -27,7 +27,7 @@ pub(super) fn known(mut draft: Draft<'_>, adopt: &Adopt) -> Transition {
     match status {
         Status::Done if agree(draft.record.answer.as_ref(), &adopt.answer) => draft.noted(false),
         Status::Done => draft.refuse(Refusal::SettledOtherwise),
-        _ if draft.record.tombstone => draft.refuse(Refusal::Purged),
+        _ if draft.record.is_tombstone() => draft.refuse(Refusal::Purged),
         // Refused or given up, and yet it is there: the next claim must not do it again.
         Status::Review | Status::Failed => take_over(draft, adopt),
         Status::Ready | Status::Retryable if !doubt => take_over(draft, adopt),

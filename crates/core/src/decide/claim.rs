@@ -65,7 +65,7 @@ pub(super) fn unheard_of(
         requested_by: command.actor.clone(),
         created_at: moment.now,
         settled_at: None,
-        tombstone: false,
+        entombed_at: None,
         last_settle: None,
         last_evidence: None,
         last_decision: None,
@@ -75,7 +75,7 @@ pub(super) fn unheard_of(
 /// A claim of an intent the ledger knows.
 pub(super) fn known(mut draft: Draft<'_>, claim: &Claim) -> Transition {
     draft.lapse();
-    if draft.record.tombstone {
+    if draft.record.is_tombstone() {
         return draft.refuse(Refusal::Purged);
     }
     let is_same_claim = draft.record.acting().is_some_and(|attempt| attempt.claim_id == draft.command.id);

@@ -56,7 +56,7 @@ pub(super) fn ask(mut draft: Draft<'_>) -> Transition {
 impl Draft<'_> {
     /// Does what time alone does. Whoever meets it first, decides it. Says whether anything changed.
     pub(super) fn lapse(&mut self) -> bool {
-        if !self.moment.expiry || self.record.wake_at() > self.now() {
+        if self.record.wake_at() > self.now() {
             return false;
         }
         match (self.record.status, self.record.attempt.take()) {

@@ -27,19 +27,18 @@ pub(super) fn purge(mut draft: Draft<'_>, purge: Purge) -> Transition {
     // What is open is not kept too long, however long ago its lease ran out; others decide that.
     let lapsed = draft.record.status.is_settled() && draft.lapse();
     let (now, policy) = (draft.now(), draft.record.policy.clone());
-    let Some(settled_at) = draft.record.settled_at.filter(|_| draft.moment.expiry && !purge.work_is_open)
-    else {
+    let Some(settled_at) = draft.record.settled_at.filter(|_| !purge.work_is_open) else {
         return draft.noted(lapsed);
     };
-    let answer_ends = settled_at + policy.retention;
-    if draft.record.tombstone && now >= answer_ends + policy.tombstone {
-        draft.journal(Event::Removed, "");
-        let mut transition = draft.noted(true);
-        transition.after = After::Remove;
-        return transition;
-    }
-    if draft.record.tombstone || now < answer_ends {
-        return draft.noted(lapsed);
+    match draft.record.entombed_at {
+        Some(entombed_at) if now >= entombed_at + policy.tombstone => {
+            draft.journal(Event::Removed, "");
+            let mut transition = draft.noted(true);
+            transition.after = After::Remove;
+            return transition;
+        }
+        None if now >= settled_at + policy.retention => {}
+        _ => return draft.noted(lapsed),
     }
     entomb(&mut draft);
     draft.journal(Event::Purged, "");
@@ -68,7 +67,8 @@ pub(super) fn forget(mut draft: Draft<'_>, forget: &Forget) -> Transition {
 
 /// Leaves key, fingerprint, status and external id; the rest goes.
 fn entomb(draft: &mut Draft<'_>) {
-    draft.record.tombstone = true;
+    // Its time counts from here on, so that a clock that is years ahead does not take both at once (S28).
+    draft.record.entombed_at.get_or_insert(draft.moment.now);
     draft.record.approval = None;
     draft.record.kept = None;
     draft.record.replay_until = None;

@@ -206,7 +206,7 @@ impl<'a> Draft<'a> {
         record.replay_until = None;
         record.approval = None;
         record.settled_at = None;
-        record.tombstone = false;
+        record.entombed_at = None;
     }
 
     fn noted(self, changed: bool) -> Transition {

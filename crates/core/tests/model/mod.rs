@@ -113,6 +113,20 @@ fn one_intent_keeps_its_promises() {
     }
 }
 
+/// Leases that are renewed, up to `act_max`: one input, so that the worlds stay few enough.
+#[test]
+fn a_renewed_lease_keeps_its_promises() {
+    for (name, policy) in classes() {
+        let bounds = Bounds { inputs: 1, generations: 1, ..one_intent(renewed(policy)) };
+        let broken = check(&format!("{name}, renewed"), bounds, HasDiscoveries::Any);
+        assert!(broken.is_empty(), "{name}: {broken:?}");
+    }
+}
+
+fn renewed(policy: Policy) -> Policy {
+    Policy { act_max: policy.lease * 2, ..policy }
+}
+
 #[test]
 fn a_lane_keeps_its_promises() {
     let lookup = Lookup { lag: ticks(0), lookup_for: ticks(3) };
@@ -146,6 +160,7 @@ fn a_rule_left_out_is_noticed() {
     const TWICE: &str = "at most one effect per generation";
     let lookup = || policy(Recovery::Lookup(lookup()));
     let person = || policy(Recovery::Person);
+    let native_key = || policy(Recovery::NativeKey { retention: ticks(6), lookup: None });
     for (left_out, class, policy, promise) in [
         (Mutation::Fence, "lookup", lookup(), TWICE),
         (Mutation::Doubt, "lookup", lookup(), TWICE),
@@ -153,6 +168,8 @@ fn a_rule_left_out_is_noticed() {
         (Mutation::SendBy, "lookup", lookup(), TWICE),
         (Mutation::SendBy, "person", person(), TWICE),
         (Mutation::CommandId, "person", person(), "S12: a command repeated at once changes nothing"),
+        (Mutation::RenewedSendBy, "native-key", renewed(native_key()), "S8: never two permits to act"),
+        (Mutation::Horizon, "native-key", renewed(native_key()), TWICE),
     ] {
         let bounds = Bounds { left_out: Some(left_out), inputs: 1, ..one_intent(policy) };
         let stop = HasDiscoveries::AnyOf([promise].into());

@@ -1,6 +1,10 @@
 //! Rules left out on purpose. A check that does not notice is no check.
 
-use twicesafe_core::{Action, After, Command, CommandId, Lane, Moment, Record, Transition, decide};
+use twicesafe_core::{
+    Action, After, Command, CommandId, Lane, Moment, Record, Timestamp, Transition, Verdict, decide,
+};
+
+use super::world::ticks;
 
 /// A rule left out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -13,6 +17,10 @@ pub enum Mutation {
     SendBy,
     /// A command sent again has another id (S12).
     CommandId,
+    /// A renewal lets the holder send until long after its lease (S9, S10).
+    RenewedSendBy,
+    /// The destination is thought to know a key for ever (S24).
+    Horizon,
 }
 
 impl Mutation {
@@ -46,6 +54,28 @@ impl Mutation {
                     record.doubt = false;
                     record.first_sent_at = None;
                     record.quiet_at = None;
+                }
+                transition
+            }
+            (Some(Self::RenewedSendBy), Action::Renew(_), Some(before)) => {
+                let mut transition = decide(record, lane, command, moment);
+                let late = |at: &mut Timestamp| *at = *at + before.policy.lease;
+                if let After::Write(record) = &mut transition.after {
+                    record.attempt.iter_mut().for_each(|attempt| late(&mut attempt.send_by));
+                }
+                if let Verdict::Proceed(permit) = &mut transition.verdict {
+                    permit.send_within += before.policy.lease;
+                }
+                transition
+            }
+            (Some(Self::Horizon), Action::Claim(_) | Action::Renew(_), _) => {
+                let mut transition = decide(record, lane, command, moment);
+                if let (After::Write(record), Verdict::Proceed(permit)) =
+                    (&mut transition.after, &mut transition.verdict)
+                    && let Some(attempt) = &mut record.attempt
+                {
+                    attempt.send_by = attempt.lease_until.minus(ticks(1));
+                    permit.send_within = attempt.send_by.since(moment.now);
                 }
                 transition
             }

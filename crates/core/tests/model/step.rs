@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use twicesafe_core::{
     Action, After, Approve, Ask, Command, Fence, IntentId, Lane, Moment, Permit, PermitKind, Policy,
-    Recovery, Reject, Reset, Status, Timestamp, Transition, Verdict, Waiting,
+    Recovery, Refusal, Reject, Renew, Reset, Status, Timestamp, Transition, Verdict, Waiting,
 };
 
 use super::command::{
@@ -35,6 +35,7 @@ pub enum Step {
     Ask { intent: usize, caller: usize },
     Read { intent: usize, caller: usize, saw: Saw },
     Send { intent: usize, caller: usize },
+    Renew { intent: usize, caller: usize },
     Settle { intent: usize, caller: usize, said: Said },
     Crash { intent: usize, caller: usize },
     Arrive { intent: usize, message: usize, refused: bool },
@@ -119,6 +120,9 @@ impl Bounds {
                 Caller::Asking { saw: Some(Saw::It), .. } => steps.push(say(Said::Found)),
                 Caller::Asking { saw: Some(Saw::Nothing), .. } => steps.push(say(Said::NotFound)),
             }
+            if self.policy.act_max > self.policy.lease && matches!(state, Caller::Acting { .. }) {
+                steps.push(Step::Renew { intent, caller });
+            }
             steps.push(Step::Crash { intent, caller });
         }
     }
@@ -160,6 +164,7 @@ impl Bounds {
                 }
             }
             Step::Send { intent, caller } => self.send(&mut world, intent, caller),
+            Step::Renew { intent, caller } => self.renew(&mut world, intent, caller),
             Step::Settle { intent, caller, said } => {
                 let holder = world.intents[intent].callers[caller];
                 world.intents[intent].callers[caller] = Caller::Idle;
@@ -202,6 +207,17 @@ impl Bounds {
         of.messages.sort_unstable_by_key(|message| message.fence);
         if forbidden {
             world.fault = Some(Fault::SentWhileForbidden);
+        }
+    }
+
+    fn renew(&self, world: &mut World, intent: usize, caller: usize) {
+        let Caller::Acting { fence, .. } = world.intents[intent].callers[caller] else { return };
+        let renew = Renew { fence: Fence::new(fence.into()), holder: None };
+        let verdict = self.apply(world, intent, |_| Action::Renew(renew));
+        if let (Verdict::Proceed(permit), Caller::Acting { send_within, .. }) =
+            (verdict, &mut world.intents[intent].callers[caller])
+        {
+            *send_within = ticks_to_send(&permit);
         }
     }
 
@@ -321,15 +337,22 @@ impl Intent {
     }
 
     fn take_permit(&mut self, caller: usize, verdict: &Verdict) {
-        let Verdict::Proceed(Permit { kind, fence, generation, send_within, .. }) = verdict else { return };
+        let Verdict::Proceed(permit @ Permit { kind, fence, generation, .. }) = verdict else { return };
         let (fence, generation) = (small(fence.number()), small(u64::from(*generation)));
         self.callers[caller] = match kind {
             PermitKind::Act => {
-                let send_within = i8::try_from(send_within.as_millis()).unwrap();
-                Caller::Acting { fence, generation, send_within, stage: Stage::Unsent }
+                Caller::Acting { fence, generation, send_within: ticks_to_send(permit), stage: Stage::Unsent }
             }
             PermitKind::Lookup => Caller::Asking { fence, generation, saw: None },
         };
+    }
+}
+
+/// In how many ticks the first byte may leave. One of them can begin before what is left of it is over; nothing is left of none.
+fn ticks_to_send(permit: &Permit) -> i8 {
+    match i8::try_from(permit.send_within.as_millis()).unwrap() {
+        0 => -1,
+        ticks => ticks,
     }
 }
 
@@ -345,6 +368,8 @@ pub fn may_have_acted(intent: &Intent, known: &Known) -> bool {
 fn same_answer(first: &Verdict, second: &Verdict) -> bool {
     match (first, second) {
         (Verdict::Noted(first), Verdict::Noted(second)) => first.status == second.status && !second.changed,
+        // A lease that was extended to its end is not extended again.
+        (Verdict::Proceed(_), Verdict::Refuse(Refusal::ActMax)) => true,
         _ => first == second,
     }
 }

@@ -200,6 +200,7 @@ pub fn times(record: &mut Record) -> impl Iterator<Item = &mut Timestamp> {
         &mut record.replay_until,
         &mut record.waits_until,
         &mut record.settled_at,
+        &mut record.entombed_at,
     ]
     .into_iter()
     .flatten()

@@ -17,7 +17,6 @@ const START: i64 = 1_000_000;
 #[derive(Clone, Debug)]
 struct Event {
     after: u64,
-    expiry: bool,
     dice: u32,
     recovering: bool,
     command: Command,
@@ -131,15 +130,14 @@ fn action(policy: Arc<Policy>, laned: bool) -> impl Strategy<Value = Action> {
 fn story() -> impl Strategy<Value = (bool, Vec<Event>)> {
     (policy(), any::<bool>()).prop_flat_map(|(policy, laned)| {
         let after = prop_oneof![Just(0), 1..3_u64, 1..100_000_u64];
-        let moment = (after, proptest::bool::weighted(0.9), any::<u32>(), proptest::bool::weighted(0.1));
+        let moment = (after, any::<u32>(), proptest::bool::weighted(0.1));
         let command = (0..4_u8, 0..3_u8, action(policy, laned)).prop_map(|(id, actor, action)| Command {
             id: CommandId::new([id; 16]),
             actor: Actor::new(&format!("actor {actor}")).unwrap(),
             action,
         });
-        let event = (moment, command).prop_map(|((after, expiry, dice, recovering), command)| Event {
+        let event = (moment, command).prop_map(|((after, dice, recovering), command)| Event {
             after,
-            expiry,
             dice,
             recovering,
             command,
@@ -163,7 +161,7 @@ fn play(laned: bool, story: &[Event], start: i64) -> Vec<Told> {
     for event in story {
         now = now + Duration::from_millis(event.after);
         let recovering_since = event.recovering.then_some(Timestamp::from_millis(start));
-        let moment = Moment { now, expiry: event.expiry, dice: event.dice, recovering_since };
+        let moment = Moment { now, dice: event.dice, recovering_since };
         let transition = decide(record.as_ref(), lane.as_ref(), &event.command, &moment);
         let before = record.clone();
         match &transition.after {

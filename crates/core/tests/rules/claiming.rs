@@ -124,27 +124,6 @@ fn s10_heartbeats_extend_a_lease_at_most_until_act_max() {
 }
 
 #[test]
-fn s10_act_max_ends_heartbeats_even_while_expiry_is_off() {
-    let mut ledger = Ledger::agreed(Policy { act_max: 60 * SECOND, ..Policy::new(Recovery::Person) });
-    let permit = ledger.permit();
-    ledger.moment.expiry = false;
-    ledger.pass(60 * SECOND);
-    check_refused(ledger.renew(permit.fence), Refusal::ActMax);
-}
-
-#[test]
-fn s10_nothing_expires_while_the_clock_is_not_to_be_trusted() {
-    let mut ledger = Ledger::new(Recovery::Person);
-    let permit = ledger.permit();
-    ledger.pass(1000 * SECOND);
-    ledger.moment.expiry = false;
-    assert!(!changed(ledger.expire()));
-    assert!(matches!(ledger.claim(), Verdict::Wait(_)));
-    ledger.check(Status::Pending, false);
-    assert_eq!(permit_in(ledger.renew(permit.fence)).lease, 60 * SECOND, "the living can say so");
-}
-
-#[test]
 fn s10_a_stale_permit_cannot_be_renewed() {
     let mut ledger = Ledger::new(Recovery::Repeat);
     let stale = ledger.lapse();

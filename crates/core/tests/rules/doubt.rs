@@ -106,6 +106,15 @@ fn s24_lookup_found_is_done_and_marked() {
     assert_eq!(replayed(ledger.claim()), "a");
 }
 
+#[test]
+fn s24_who_asks_meets_what_has_lapsed() {
+    let mut ledger = Ledger::new(lookup());
+    ledger.permit();
+    ledger.pass(ledger.policy.lease);
+    permit_in(ledger.ask());
+    ledger.check(Status::Pending, true);
+}
+
 /// When a "not there" begins to count: send-by, in_flight_max, lag, and the millisecond of ledger time's grain.
 fn counts_from(ledger: &Ledger) -> Timestamp {
     ledger.moment.now + 54 * SECOND + 60 * SECOND + 5 * SECOND + MILLISECOND

@@ -35,6 +35,15 @@ fn s28_an_answer_is_purged_after_its_retention_and_leaves_a_tombstone() {
 }
 
 #[test]
+fn s28_a_clock_that_is_years_ahead_does_not_take_answer_and_tombstone_at_once() {
+    let mut ledger = done();
+    ledger.pass(ledger.policy.retention + ledger.policy.tombstone * 2);
+    assert!(changed(ledger.run("sweep", PURGE)));
+    assert!(!changed(ledger.run("sweep", PURGE)), "its time counts from now on");
+    check_refused(ledger.claim(), Refusal::Purged);
+}
+
+#[test]
 fn s28_open_statuses_never_expire_silently() {
     let mut ledger = Ledger::new(Recovery::Person);
     ledger.lapse();

@@ -391,7 +391,7 @@ async fn awaited(shared: &Shared, accepted: &Accepted, request: &Request, within
     };
     let record = &stored.record;
     let mut response = match (record.status, &record.answer) {
-        (Status::Done, Some(answer)) if !record.tombstone => answer_kept(answer),
+        (Status::Done, Some(answer)) if !record.is_tombstone() => answer_kept(answer),
         // There is no answer, and there may never be one: it is on record all the same.
         (status, _) => {
             Response::json(StatusCode::ACCEPTED, &json!({ "accepted": 1, "status": status.as_str() }))

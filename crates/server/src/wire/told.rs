@@ -284,7 +284,7 @@ impl IntentView {
             key: name.map(|name| name.key.to_string()),
             status: record.status.into(),
             doubt: record.doubt,
-            tombstone: record.tombstone,
+            tombstone: record.is_tombstone(),
             generation: record.generation,
             fence: record.fence.number(),
             attempts: record.tries,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 use twicesafe_core::{
-    Action, IntentId, Lane, LaneName, Place, Purge, Timestamp, Verdict, Wait, WaitCause, Waiting,
+    Action, IntentId, Lane, LaneName, Moment, Place, Purge, Timestamp, Verdict, Wait, WaitCause, Waiting,
 };
 
 use super::Shared;
@@ -131,10 +131,10 @@ pub(super) async fn inside(
     candidates: &[&Candidate<'_>],
     manner: &Manner,
 ) -> Result<Vec<Option<Applied>>, Failure> {
-    let (reading, recovering_since) = shared.reading(client).await?;
+    let (now, recovering_since) = shared.reading(client).await?;
     // Sent together, carried out one after the other: what is read is what the locks keep as it is.
     let (lanes, known) = futures_util::future::try_join(
-        lock_lanes(client, shared, candidates, reading.now),
+        lock_lanes(client, shared, candidates, now),
         look(client, shared, candidates),
     )
     .await?;
@@ -153,8 +153,7 @@ pub(super) async fn inside(
         }
         let locked = place.and_then(|place| lanes.get(place.lane.as_str()));
         let lane = locked.map(|locked| locked.seen_by(found.map(|found| found.id)));
-        let policy = shared.policy_of(found.map(|found| &**found), order);
-        let moment = reading.moment(policy, recovering_since, shared.dice.roll());
+        let moment = Moment { now, dice: shared.dice.roll(), recovering_since };
         let told = found.and_then(|found| told_of_open_work(order, found, &works));
         let order = told.as_ref().unwrap_or(order);
         let fresh_id = lane.as_ref().map_or(IntentId::new(0), |lane| lane.me);

@@ -27,9 +27,8 @@ use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
-use twicesafe_core::{Action, IntentId, Name, Policy, Status, Timestamp, Verdict};
+use twicesafe_core::{Action, IntentId, Name, Status, Timestamp, Verdict};
 
-use crate::clock::Reading;
 use crate::codec::Policies;
 use crate::error::StoreError;
 use crate::plan::{Applied, JournalRow, Order, Stored, Target};
@@ -82,16 +81,8 @@ impl Shared {
         }
     }
 
-    fn policy_of<'a>(&self, found: Option<&'a Stored>, order: &'a Order) -> Option<&'a Policy> {
-        match (found, &order.command.action) {
-            (Some(stored), _) => Some(&stored.record.policy),
-            (None, Action::Claim(claim)) => Some(&claim.policy),
-            (None, _) => None,
-        }
-    }
-
     /// The database's time, and since when records may be missing; asks the database if it has not said so lately.
-    async fn reading(&self, client: &Client) -> Result<(Reading, Option<Timestamp>), Failure> {
+    async fn reading(&self, client: &Client) -> Result<(Timestamp, Option<Timestamp>), Failure> {
         if let Some(reading) = self.time.read() {
             return Ok(reading);
         }
@@ -100,7 +91,7 @@ impl Shared {
     }
 
     async fn now(&self, client: &Client) -> Result<Timestamp, Failure> {
-        self.reading(client).await.map(|(reading, _)| reading.now)
+        self.reading(client).await.map(|(now, _)| now)
     }
 
     /// A batch with such a name would wait for that transaction, and everybody in it.

@@ -6,8 +6,6 @@ use std::time::{Duration, Instant};
 
 use twicesafe_core::Timestamp;
 
-use crate::clock::Reading;
-
 /// How old a sample may be before another one is taken first.
 const SAMPLE_AGE_MAX: Duration = Duration::from_secs(1);
 /// A sample that is behind by less was only slow to arrive; one that is behind by more means that the clock was set back.
@@ -50,14 +48,14 @@ impl DatabaseTime {
     }
 
     /// The time now, and since when records may be missing. `None`: the last sample is too old.
-    pub(super) fn read(&self) -> Option<(Reading, Option<Timestamp>)> {
+    pub(super) fn read(&self) -> Option<(Timestamp, Option<Timestamp>)> {
         self.read_at(Instant::now())
     }
 
-    fn read_at(&self, at: Instant) -> Option<(Reading, Option<Timestamp>)> {
+    fn read_at(&self, at: Instant) -> Option<(Timestamp, Option<Timestamp>)> {
         let sample = (*self.0.lock().unwrap_or_else(PoisonError::into_inner))?;
         (at.saturating_duration_since(sample.taken) < SAMPLE_AGE_MAX)
-            .then(|| (Reading::trusted(sample.at(at)), sample.recovering_since))
+            .then(|| (sample.at(at), sample.recovering_since))
     }
 }
 
@@ -69,7 +67,7 @@ mod tests {
     fn s10_the_databases_clock_decides_and_a_late_sample_does_not_set_it_back() {
         let (time, start) = (DatabaseTime::default(), Instant::now());
         let millis = Duration::from_millis;
-        let now = |at: Duration| time.read_at(start + at).map(|(reading, _)| reading.now.as_millis());
+        let now = |at: Duration| time.read_at(start + at).map(|(now, _)| now.as_millis());
         assert_eq!(now(millis(0)), None);
         time.sample_at(Timestamp::from_millis(5000), None, start);
         assert_eq!(now(millis(300)), Some(5300));

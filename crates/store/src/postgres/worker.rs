@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Mutex, Notify, mpsc, oneshot};
 use tokio_postgres::Client;
-use twicesafe_core::{Action, IntentId, LaneName, WaitCause};
+use twicesafe_core::{Action, IntentId, LaneName, Moment, WaitCause};
 
 use super::columns::Line;
 use super::connect::{Failure, Link, Patience};
@@ -301,9 +301,9 @@ impl Worker {
     /// What is said when a lock was waited for in vain: a claim may come back, anything else failed.
     fn told_when_locked(&self, task: &Task, failure: Failure) -> Result<Applied, StoreError> {
         match (failure, &task.order.command.action, self.shared.time.read()) {
-            (Failure::InTheWay, Action::Claim(claim), Some((reading, _))) => {
+            (Failure::InTheWay, Action::Claim(claim), Some((now, _))) => {
                 let cause = if claim.place.is_some() { WaitCause::Lane(None) } else { WaitCause::Pending };
-                Ok(locked::told_to_wait(&self.shared, reading.now, cause))
+                Ok(locked::told_to_wait(&self.shared, now, cause))
             }
             (failure, _, _) => Err(failure.into_error()),
         }
@@ -316,7 +316,7 @@ impl Worker {
         let client = &*client;
         self.read(client, tasks).await?;
         self.tell_of_open_works(client, tasks).await?;
-        let (reading, recovering_since) = self.shared.reading(client).await?;
+        let (now, recovering_since) = self.shared.reading(client).await?;
         let shared = self.shared.clone();
         let mut taken: HashSet<Subject> = HashSet::new();
         let (mut lines, mut planned): (Vec<Line>, Vec<(usize, Applied)>) = Default::default();
@@ -332,8 +332,7 @@ impl Worker {
                 Belief::Read(found) => (found.as_ref(), true),
                 Belief::Unread => continue,
             };
-            let policy = shared.policy_of(found.map(|found| &**found), &task.order);
-            let moment = reading.moment(policy, recovering_since, shared.dice.roll());
+            let moment = Moment { now, dice: shared.dice.roll(), recovering_since };
             let Planned { change, applied } = plan(found, IntentId::new(0), None, &task.order, &moment);
             let Some(change) = change else {
                 if was_read {

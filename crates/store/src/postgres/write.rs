@@ -208,7 +208,7 @@ impl Batch {
         if change.drops_request() {
             self.unrequested.push(position);
         }
-        let is_buried = |stored: &crate::plan::Stored| stored.record.tombstone;
+        let is_buried = |stored: &crate::plan::Stored| stored.record.is_tombstone();
         if after.is_some_and(is_buried) && !before.is_some_and(is_buried) {
             self.buried.push(position);
         }

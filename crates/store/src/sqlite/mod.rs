@@ -19,7 +19,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
 use tokio::sync::oneshot;
-use twicesafe_core::{Action, IntentId, Timestamp};
+use twicesafe_core::{Action, IntentId, Moment, Timestamp};
 
 use crate::clock::{Clock, LedgerTime};
 use crate::codec::Policies;
@@ -131,7 +131,7 @@ impl Sqlite {
         let (connection, known) = open::writable(path, options)?;
         let time = LedgerTime::new(clock);
         // Also after a restart, and if the clock was set back meanwhile (S10).
-        time.read(known.last_at);
+        time.read(Some(known.last));
         let shared = Arc::new(Shared {
             path: path.to_owned(),
             hasher: NameHasher::new(known.hash_key),
@@ -214,8 +214,7 @@ impl Sqlite {
     /// What a claim is told about what is believed, if nothing would be written.
     fn told_again(&self, order: &Order, stored: &Arc<Stored>) -> Result<Option<Applied>, StoreError> {
         check_name(order, stored)?;
-        let reading = self.shared.time.read(Timestamp::default());
-        let moment = reading.moment(Some(&stored.record.policy), None, self.shared.dice.roll());
+        let moment = Moment { dice: self.shared.dice.roll(), ..Moment::at(self.shared.time.read(None)) };
         let planned = plan(Some(stored), stored.id, None, order, &moment);
         if planned.change.is_some() {
             return Ok(None);
@@ -312,7 +311,7 @@ impl Sqlite {
     }
 
     pub(crate) fn now(&self) -> Timestamp {
-        self.shared.time.read(Timestamp::default()).now
+        self.shared.time.read(None)
     }
 
     pub(crate) fn hash_of(&self, name: &twicesafe_core::Name) -> crate::NameHash {

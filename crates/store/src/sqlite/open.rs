@@ -10,6 +10,7 @@ use twicesafe_core::Timestamp;
 use super::BUSY_MAX;
 use super::write::NOW;
 use crate::Options;
+use crate::clock::Noted;
 use crate::error::StoreError;
 
 /// "TwSf" in the header of the file.
@@ -23,7 +24,7 @@ const BUSY_PAUSE: Duration = Duration::from_millis(2);
 /// What a ledger knows of itself.
 pub(super) struct Known {
     pub(super) hash_key: [u8; 32],
-    pub(super) last_at: Timestamp,
+    pub(super) last: Noted,
 }
 
 /// Opens the file for the writer, and makes or migrates it.
@@ -140,17 +141,25 @@ fn migrate(connection: &mut Connection, options: &Options) -> Result<Known, Stor
         if found == 0 {
             let key: [u8; 32] = crate::random();
             ran(transaction.execute("INSERT INTO ledger (one, hash_key) VALUES (1, ?1)", [&key]))?;
-            let rows = "INSERT INTO tally (hour, name, n) VALUES (?1, 'last at', ?2), (?1, 'last intent', 0)";
+            let rows = "INSERT INTO tally (hour, name, n) VALUES
+                (?1, 'last at', ?2), (?1, 'last tick', 0), (?1, 'last boot', 0), (?1, 'last intent', 0)";
             ran(transaction.execute(rows, (NOW, options.clock.system_millis())))?;
             ran(transaction.pragma_update(None, "application_id", APPLICATION_ID))?;
         }
         ran(transaction.pragma_update(None, "user_version", known))?;
         ran(transaction.commit())?;
     }
-    let sql = "SELECT hash_key, n FROM ledger, tally WHERE hour = ?1 AND name = 'last at'";
+    let sql = "SELECT hash_key, at.n, tick.n, boot.n FROM ledger, tally at, tally tick, tally boot
+        WHERE at.hour = ?1 AND at.name = 'last at' AND tick.hour = ?1 AND tick.name = 'last tick'
+        AND boot.hour = ?1 AND boot.name = 'last boot'";
     ran(connection.query_row(sql, [NOW], |row| {
-        Ok(Known { hash_key: row.get(0)?, last_at: Timestamp::from_millis(row.get(1)?) })
+        Ok(Known { hash_key: row.get(0)?, last: noted(row.get(1)?, row.get(2)?, row.get(3)?) })
     }))
+}
+
+/// Where the clocks were when something was last written.
+pub(super) fn noted(at: i64, tick: i64, boot: i64) -> Noted {
+    Noted { at: Timestamp::from_millis(at), monotonic: Duration::from_millis(tick.unsigned_abs()), boot }
 }
 
 /// SQLite's locks and shared memory do not work over a network (S42).

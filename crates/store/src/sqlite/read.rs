@@ -467,7 +467,7 @@ pub(super) fn stored(row: &Row<'_>, policies: &Policies) -> Result<Stored, Store
         requested_by: Actor::new(needed(text(row, 25)?, "nobody asked for it")?).map_err(invalid)?,
         created_at: needed(at(26)?, "an intent without a time")?,
         settled_at: at(27)?,
-        tombstone: get(row, 28)?,
+        entombed_at: None,
         last_settle: receipt.map(codec::parse_receipt).transpose()?,
         last_evidence: None,
         last_decision: None,

@@ -158,7 +158,10 @@ fn begin(connection: &Connection, facts: &Facts) -> Result<(), StoreError> {
     let sql = "UPDATE tally SET n = max(n, ?3) WHERE hour = ?1 AND name = ?2";
     let mut statement = prepared(connection, sql)?;
     ran(statement.execute((write::NOW, "last at", facts.at.as_millis())))?;
-    ran(statement.execute((write::NOW, "last intent", facts.last_intent))).map(drop)
+    ran(statement.execute((write::NOW, "last intent", facts.last_intent)))?;
+    // Where its time was counted, the clocks were others.
+    let sql = "UPDATE tally SET n = 0 WHERE hour = ?1 AND name = 'last boot'";
+    ran(prepared(connection, sql)?.execute([write::NOW])).map(drop)
 }
 
 /// Writes what comes until it is said that everything has come.

@@ -5,6 +5,7 @@ use twicesafe_core::{Lane, Timestamp};
 
 use super::open::{prepared, ran};
 use crate::NameHash;
+use crate::clock::Noted;
 use crate::codec::{self, Policies};
 use crate::error::StoreError;
 use crate::plan::{Agenda, Change, JournalRow, Queued, Stored};
@@ -134,7 +135,7 @@ fn insert(
         record.requested_by.as_str(),
         record.created_at.as_millis(),
         millis(record.settled_at),
-        record.tombstone,
+        record.is_tombstone(),
         codec::detail_text(record),
         stored.salt.map(|salt| salt.0),
         stored.journal_rows,
@@ -179,7 +180,7 @@ fn update(statements: &mut Statements<'_>, before: &Stored, after: &Stored) -> R
         record.source.map(|source| source.as_str()),
         record.requested_by.as_str(),
         millis(record.settled_at),
-        record.tombstone,
+        record.is_tombstone(),
         record.last_settle.as_ref().map(codec::receipt_bytes),
         codec::detail_text(record),
         after.salt.map(|salt| salt.0),
@@ -187,7 +188,9 @@ fn update(statements: &mut Statements<'_>, before: &Stored, after: &Stored) -> R
         &after.journal_head[..],
     ]))?;
     // Apart, because these are in indexes, which SQLite would write again even if nothing changed.
-    if changed == 1 && (before.record.name != record.name || before.record.tombstone != record.tombstone) {
+    if changed == 1
+        && (before.record.name != record.name || before.record.is_tombstone() != record.is_tombstone())
+    {
         let statement =
             statements.get("UPDATE intent SET scope = ?2, key = ?3, keep_until = ?4 WHERE id = ?1")?;
         ran(statement.execute(params![
@@ -231,8 +234,8 @@ fn answers(statements: &mut Statements<'_>, id: i64, change: &Change) -> Result<
             }
         }
     }
-    let was_buried = change.before.as_ref().is_some_and(|before| before.record.tombstone);
-    if !was_buried && change.after.as_ref().is_some_and(|after| after.record.tombstone) {
+    let was_buried = change.before.as_ref().is_some_and(|before| before.record.is_tombstone());
+    if !was_buried && change.after.as_ref().is_some_and(|after| after.record.is_tombstone()) {
         ran(statements.get("DELETE FROM earlier_answer WHERE intent = ?1")?.execute([id]))?;
     }
     Ok(())
@@ -310,9 +313,16 @@ fn journal(statements: &mut Statements<'_>, id: i64, row: &JournalRow) -> Result
 pub(super) const NOW: i64 = crate::tally::HOUR_MAX;
 
 /// Keeps when something was last written, and the highest number given to an intent.
-pub(super) fn last(connection: &Connection, at: Timestamp, intent: i64) -> Result<(), StoreError> {
+pub(super) fn last(connection: &Connection, at: Noted, intent: i64) -> Result<(), StoreError> {
     let mut statement = prepared(connection, "UPDATE tally SET n = ?3 WHERE hour = ?1 AND name = ?2")?;
-    for (name, n) in [("last at", at.as_millis()), ("last intent", intent)] {
+    let tick = i64::try_from(at.monotonic.as_millis()).unwrap_or(i64::MAX);
+    let facts = [
+        ("last at", at.at.as_millis()),
+        ("last tick", tick),
+        ("last boot", at.boot),
+        ("last intent", intent),
+    ];
+    for (name, n) in facts {
         if ran(statement.execute((NOW, name, n)))? != 1 {
             return Err(StoreError::Damaged(format!("the ledger does not know its `{name}`")));
         }

@@ -6,15 +6,15 @@ use std::sync::{Arc, PoisonError};
 
 use rusqlite::Connection;
 use tokio::sync::oneshot;
-use twicesafe_core::{Action, IntentId, Timestamp};
+use twicesafe_core::{Action, IntentId, Moment, Timestamp};
 
 use super::checkpoint::Checkpointer;
-use super::open::{prepared, ran};
+use super::open::{noted, prepared, ran};
 use super::recent::Writing;
 use super::write::{self, Statements, Written};
 use super::{Aside, Errand, Shared, read};
 use crate::NameHash;
-use crate::clock::Reading;
+use crate::clock::Noted;
 use crate::error::StoreError;
 use crate::plan::{Applied, Order, Planned, Stored, Target, check_name, plan};
 use crate::tally::Tally;
@@ -227,7 +227,7 @@ impl<'c> Writer<'c> {
                 break;
             }
             // They came after the clock was read, and who holds a permit counts from when it was asked for (S9).
-            session.reading = self.shared.time.read(session.reading.now);
+            session.noted = self.shared.time.read_noted(None);
         }
         session.finish(read_only)?;
         Ok(results)
@@ -279,7 +279,7 @@ struct Session<'a, 'c> {
     connection: &'c Connection,
     statements: &'a mut Statements<'c>,
     shared: &'c Shared,
-    reading: Reading,
+    noted: Noted,
     recovering_since: Option<Timestamp>,
     last_intent: i64,
     tally: Tally,
@@ -296,20 +296,24 @@ impl<'a, 'c> Session<'a, 'c> {
     ) -> Result<Self, StoreError> {
         let mut statement = prepared(
             connection,
-            "SELECT at.n, intent.n, recovering_since, hash_key FROM ledger, tally at, tally intent
-             WHERE at.hour = ?1 AND at.name = 'last at' AND intent.hour = ?1 AND intent.name = 'last intent'",
+            "SELECT at.n, tick.n, boot.n, intent.n, recovering_since, hash_key
+             FROM ledger, tally at, tally tick, tally boot, tally intent
+             WHERE at.hour = ?1 AND at.name = 'last at' AND tick.hour = ?1 AND tick.name = 'last tick'
+             AND boot.hour = ?1 AND boot.name = 'last boot' AND intent.hour = ?1 AND intent.name = 'last intent'",
         )?;
-        let (last_at, last_intent, recovering_since, hash_key): (i64, i64, Option<i64>, [u8; 32]) =
-            ran(statement
-                .query_row([write::NOW], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))))?;
+        let facts = statement.query_row([write::NOW], |row| {
+            let noted = noted(row.get(0)?, row.get(1)?, row.get(2)?);
+            Ok((noted, row.get::<_, i64>(3)?, row.get::<_, Option<i64>>(4)?, row.get::<_, [u8; 32]>(5)?))
+        });
+        let (last, last_intent, recovering_since, hash_key) = ran(facts)?;
         // Another process may have filled the ledger from an export since it was opened here.
         shared.hasher.go_over_to(hash_key);
-        let reading = shared.time.read(Timestamp::from_millis(last_at));
+        let noted = shared.time.read_noted(Some(last));
         Ok(Self {
             connection,
             statements,
             shared,
-            reading,
+            noted,
             recovering_since: recovering_since.map(Timestamp::from_millis),
             last_intent,
             tally: Tally::default(),
@@ -343,7 +347,7 @@ impl<'a, 'c> Session<'a, 'c> {
                         continue;
                     }
                 }
-                self.tally.verdict(self.reading.now, &applied.verdict);
+                self.tally.verdict(self.noted.at, &applied.verdict);
                 if first_claim {
                     self.shared.odds.count(found.is_some());
                 }
@@ -364,8 +368,8 @@ impl<'a, 'c> Session<'a, 'c> {
                     if first_claim {
                         self.shared.odds.count(change.before.is_some());
                     }
-                    change.count(self.reading.now, &mut self.tally);
-                    self.tally.verdict(self.reading.now, &applied.verdict);
+                    change.count(self.noted.at, &mut self.tally);
+                    self.tally.verdict(self.noted.at, &applied.verdict);
                     return Ok(applied);
                 }
             }
@@ -375,12 +379,13 @@ impl<'a, 'c> Session<'a, 'c> {
     fn plan(&self, found: Option<&Arc<Stored>>, order: &Order) -> Result<Planned, StoreError> {
         let fresh_id = IntentId::new(self.last_intent + 1);
         let id = found.map_or(fresh_id, |stored| stored.id);
-        let (policy, place) = match (found, &order.command.action) {
-            (Some(stored), _) => (Some(&*stored.record.policy), stored.record.place.as_ref()),
-            (None, Action::Claim(claim)) => (Some(&*claim.policy), claim.place.as_ref()),
-            (None, _) => (None, None),
+        let place = match (found, &order.command.action) {
+            (Some(stored), _) => stored.record.place.as_ref(),
+            (None, Action::Claim(claim)) => claim.place.as_ref(),
+            (None, _) => None,
         };
-        let moment = self.reading.moment(policy, self.recovering_since, self.shared.dice.roll());
+        let (now, dice) = (self.noted.at, self.shared.dice.roll());
+        let moment = Moment { now, dice, recovering_since: self.recovering_since };
         let lane = match place {
             Some(place) => Some(read::lane(self.connection, place.lane.as_str(), id, moment.now)?),
             None => None,
@@ -418,7 +423,7 @@ impl<'a, 'c> Session<'a, 'c> {
     fn finish(mut self, read_only: &Tally) -> Result<(), StoreError> {
         self.tally.merge(read_only.clone());
         if self.wrote {
-            write::last(self.connection, self.reading.now, self.last_intent)?;
+            write::last(self.connection, self.noted, self.last_intent)?;
             write::tally(self.connection, &self.tally)
         } else {
             // Counts alone are not worth a sync.
@@ -452,6 +457,10 @@ mod tests {
 
         fn monotonic(&self) -> Duration {
             Duration::from_millis(self.0.load(Ordering::SeqCst).unsigned_abs())
+        }
+
+        fn boot(&self) -> i64 {
+            1
         }
     }
 

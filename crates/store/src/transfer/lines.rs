@@ -235,7 +235,6 @@ struct IntentLine {
     created_at: i64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     settled_at: Option<i64>,
-    tombstone: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     settle_receipt: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -382,7 +381,6 @@ impl LineCodec {
             requested_by: record.requested_by.to_string(),
             created_at: record.created_at.as_millis(),
             settled_at: millis(record.settled_at),
-            tombstone: record.tombstone,
             settle_receipt: record.last_settle.as_ref().map(|receipt| hex(&codec::receipt_bytes(receipt))),
             detail: codec::detail_text(record)
                 .map(|text| serde_json::from_str(&text).expect("it was just written as JSON")),
@@ -450,7 +448,7 @@ impl LineCodec {
             requested_by: Actor::new(&line.requested_by)?,
             created_at: Timestamp::from_millis(line.created_at),
             settled_at: at(line.settled_at),
-            tombstone: line.tombstone,
+            entombed_at: None,
             last_settle: settle_receipt.as_deref().map(codec::parse_receipt).transpose()?,
             last_evidence: None,
             last_decision: None,

@@ -18,7 +18,7 @@ pub async fn audit(store: &Store) -> Vec<Stored> {
         if let Some(name) = &stored.record.name {
             assert_eq!(store.find(name).await.unwrap().as_ref(), Some(stored));
         }
-        if stored.record.tombstone {
+        if stored.record.is_tombstone() {
             tombstones += 1;
         } else {
             *standing.entry(stored.record.status).or_default() += 1;

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use twicesafe_core::{Action, Recovery, Renew, Status, Verdict};
+use twicesafe_core::{
+    Action, Ask, Finding, Lookup, Outcome, Purge, Recovery, Refusal, Renew, Status, Verdict,
+};
 
-use crate::orders::{about, answered, claim, permit, settle};
+use crate::orders::{about, answered, claim, looked_up, permit, settle};
 use crate::world::World;
 
 const HOUR_MILLIS: i64 = 3_600_000;
@@ -29,21 +31,63 @@ pub async fn s10_ledger_time_never_runs_backwards(world: &World) {
     }
 }
 
-pub async fn s10_a_jump_suspends_expiry(world: &World) {
+/// Whoever holds a permit, whoever asks and whoever starts only now agree on how much time has passed.
+pub async fn s10_a_jump_ends_nothing(world: &World) {
     let clock = world.clock.as_ref().unwrap();
     let policy = world.policy(Recovery::Person);
     let alive = world.tell(claim("alive", &policy)).await;
     let dead = world.tell(claim("dead", &policy)).await;
     clock.jump(HOUR_MILLIS);
-    for key in ["alive", "dead"] {
-        let told = world.tell(claim(key, &policy)).await;
-        assert!(matches!(told.verdict, Verdict::Wait(_)), "{key}: {:?}", told.verdict);
+    for store in [&world.store, &world.other, &world.open().await] {
+        for key in ["alive", "dead"] {
+            let told = store.apply_one(claim(key, &policy).into()).await.unwrap();
+            assert!(matches!(told.verdict, Verdict::Wait(_)), "{key}: {:?}", told.verdict);
+        }
     }
-    let renewed = world
-        .tell(about(&alive, "caller", Action::Renew(Renew { fence: permit(&alive).fence, holder: None })))
-        .await;
-    assert!(matches!(renewed.verdict, Verdict::Proceed(_) | Verdict::Refuse(_)));
-    world.pass(policy.lease).await;
+    clock.advance(policy.lease / 2);
+    let renew = Action::Renew(Renew { fence: permit(&alive).fence, holder: None });
+    let renewed = world.tell(about(&alive, "caller", renew)).await;
+    assert_eq!(permit(&renewed).lease, policy.lease, "act_max is as far away as it was");
+    clock.advance(policy.lease / 2);
     let expired = world.tell(about(&dead, "sweep", Action::Expire)).await;
-    assert_eq!(expired.stored.unwrap().record.status, Status::Review, "one lease later time counts again");
+    assert_eq!(expired.stored.unwrap().record.status, Status::Review, "its lease is over");
+    let there = world.tell(about(&alive, "sweep", Action::Expire)).await;
+    assert_eq!(there.stored.unwrap().record.status, Status::Pending, "it was renewed");
+}
+
+/// "Not there" counts when nothing can arrive any more, not when a clock says so.
+pub async fn s24_a_jump_does_not_make_a_lookup_count(world: &World) {
+    let clock = world.clock.as_ref().unwrap();
+    let lookup = Lookup { lag: Duration::ZERO, lookup_for: Duration::from_secs(86_400) };
+    let policy = world.policy(Recovery::Lookup(lookup));
+    let sent = world.tell(claim("a", &policy)).await;
+    world.tell(settle(&sent, Outcome::unknown("no answer"))).await;
+    clock.jump(HOUR_MILLIS);
+    for store in [&world.store, &world.other, &world.open().await] {
+        let asked = store.apply_one(about(&sent, "asker", Action::Ask(Ask))).await.unwrap();
+        if let Verdict::Proceed(_) = asked.verdict {
+            let told = store.apply_one(looked_up(&asked, Finding::NotFound)).await.unwrap();
+            assert_eq!(told.stored.unwrap().record.status, Status::Pending, "it could still arrive");
+        }
+    }
+    clock.advance(policy.in_flight_max * 2);
+    let asked = world.tell(about(&sent, "asker", Action::Ask(Ask))).await;
+    let told = world.tell(looked_up(&asked, Finding::NotFound)).await;
+    assert_eq!(told.stored.unwrap().record.status, Status::Retryable);
+}
+
+/// A machine whose clock is two years ahead when it starts takes answers, but nothing is done twice (S28).
+pub async fn s28_a_clock_that_is_years_ahead_makes_no_key_new(world: &World) {
+    let clock = world.clock.as_ref().unwrap();
+    let policy = world.policy(Recovery::Person);
+    let sent = world.tell(claim("a", &policy)).await;
+    world.tell(settle(&sent, answered("done"))).await;
+    clock.restart();
+    clock.jump(2 * 365 * 24 * HOUR_MILLIS);
+    let store = world.open().await;
+    for _ in 0..3 {
+        store.apply_one(about(&sent, "sweep", Action::Purge(Purge { work_is_open: false }))).await.unwrap();
+    }
+    let told = store.apply_one(claim("a", &policy).into()).await.unwrap();
+    assert_eq!(told.verdict, Verdict::Refuse(Refusal::Purged));
 }

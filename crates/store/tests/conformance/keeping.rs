@@ -45,7 +45,7 @@ pub async fn s28_answers_then_tombstones_go(world: &World) {
     assert!(!changed(&purge(world, found[1]).await), "open statuses never expire silently");
     let buried = purge(world, id).await;
     let record = &buried.stored.as_ref().unwrap().record;
-    assert!(record.tombstone && record.name.is_some() && record.fingerprint.is_some());
+    assert!(record.is_tombstone() && record.name.is_some() && record.fingerprint.is_some());
     let left = record.answer.as_ref().unwrap();
     assert_eq!(left.external_id.as_ref().unwrap().as_str(), "ch_1");
     assert_eq!((&*left.head, &left.body), ("", &Body::default()));

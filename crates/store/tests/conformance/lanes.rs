@@ -150,7 +150,7 @@ pub async fn s15_a_forgotten_intent_does_not_keep_its_lane(world: &World) {
     let done = world.tell(settle(&a, answered("a"))).await;
     let forgotten =
         world.tell(about(&done, "ann", Action::Forget(Forget { reason: "asked to".into() }))).await;
-    assert!(forgotten.stored.unwrap().record.tombstone);
+    assert!(forgotten.stored.unwrap().record.is_tombstone());
     world.pass(policy.in_flight_max + world.tick).await;
     for intent in world.other.awake(10).await.unwrap() {
         world.tell(Order::numbered(intent, command("sweep", Action::Expire))).await;

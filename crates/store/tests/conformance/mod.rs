@@ -204,7 +204,9 @@ every_store! {
 stores_with_a_clock_of_ours! {
     clocks {
         s10_ledger_time_never_runs_backwards
-        s10_a_jump_suspends_expiry
+        s10_a_jump_ends_nothing
+        s24_a_jump_does_not_make_a_lookup_count
+        s28_a_clock_that_is_years_ahead_makes_no_key_new
     }
 }
 

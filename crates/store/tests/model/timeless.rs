@@ -29,6 +29,7 @@ pub fn record(mut record: Record) -> Record {
         &mut record.replay_until,
         &mut record.waits_until,
         &mut record.settled_at,
+        &mut record.entombed_at,
     ];
     times.into_iter().flatten().for_each(|at| *at = Timestamp::default());
     record.created_at = Timestamp::default();

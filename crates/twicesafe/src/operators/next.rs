@@ -16,7 +16,7 @@ pub(super) fn step(stored: &Stored, now: Timestamp) -> String {
     };
     let command = |verb, options| command(verb, name, options);
     let reset = || command("reset", "--reason TEXT");
-    if record.tombstone {
+    if record.is_tombstone() {
         return format!(
             "Nothing: its answer is no longer kept, and it does not happen again. To do it afresh: {}",
             reset()

@@ -16,7 +16,7 @@ pub(super) fn scope_and_key(stored: &Stored) -> [String; 2] {
 
 /// The status, with what must not be overlooked beside it.
 pub(super) fn status(record: &Record) -> String {
-    match (record.tombstone, record.doubt) {
+    match (record.is_tombstone(), record.doubt) {
         (true, _) => format!("{}, purged", record.status),
         (false, true) if record.status != twicesafe_ledger::Status::Review => {
             format!("{}, in doubt", record.status)

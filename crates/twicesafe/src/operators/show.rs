@@ -54,7 +54,7 @@ pub(super) async fn run(
 fn kept_body(record: &Record) -> Result<&[u8], Failure> {
     let status = record.status;
     let (code, cause, remedy) = match &record.answer {
-        _ if record.tombstone => (
+        _ if record.is_tombstone() => (
             Code::Gone,
             "its answer is no longer kept".to_owned(),
             "What is left of it: twicesafe show SCOPE KEY.",
@@ -275,7 +275,7 @@ fn kind(kind: PermitKind) -> &'static str {
 }
 
 fn answer(record: &Record) -> Option<String> {
-    let answer = record.answer.as_ref().filter(|_| !record.tombstone)?;
+    let answer = record.answer.as_ref().filter(|_| !record.is_tombstone())?;
     let known = match record.source {
         Some(Source::Lookup) => ", found by a lookup",
         Some(Source::Person) => ", as a person said",
@@ -308,7 +308,7 @@ fn answer_json(answer: &Answer) -> Value {
 
 fn kept_until(record: &Record) -> Option<Timestamp> {
     let answer_ends = record.settled_at? + record.policy.retention;
-    Some(if record.tombstone { answer_ends + record.policy.tombstone } else { answer_ends })
+    Some(if record.is_tombstone() { answer_ends + record.policy.tombstone } else { answer_ends })
 }
 
 fn approval(record: &Record) -> Option<String> {

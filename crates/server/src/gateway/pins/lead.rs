@@ -122,7 +122,7 @@ impl Leading {
     /// An answer that was forgotten or is no longer kept: asking again does no harm (S24), and gives another one.
     async fn begin_anew(&self) -> Result<(), Error> {
         let Some(stored) = self.ledger.look(self.intent.name()).await? else { return Ok(()) };
-        if !stored.record.tombstone {
+        if !stored.record.is_tombstone() {
             // Somebody else was first.
             return Ok(());
         }
