@@ -380,6 +380,11 @@ BEGIN
     IF known_key <> hash_key THEN
         RAISE EXCEPTION 'the ledger was filled from an export since it was opened; start again' USING ERRCODE = 'TS001';
     END IF;
+    -- Both can be turned off beneath connections that stay.
+    IF current_setting('fsync') = 'off' OR current_setting('full_page_writes') = 'off' THEN
+        RAISE EXCEPTION 'fsync = %, full_page_writes = %', current_setting('fsync'), current_setting('full_page_writes')
+            USING ERRCODE = 'TS002';
+    END IF;
     now := (extract(epoch FROM clock_timestamp()) * 1000)::bigint;
 END $$;
 

@@ -10,6 +10,7 @@ use tokio_postgres::config::SslMode;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Config, Connection, Socket};
 
+use super::fitness;
 use super::tls::{self, Stream, Tls};
 use crate::address::{decoded, parameters};
 use crate::error::StoreError;
@@ -24,6 +25,9 @@ const SILENCE_MAX: Duration = Duration::from_secs(10);
 const TOLD_AGAIN: Duration = Duration::from_secs(10);
 /// Pauses between attempts to connect, from the first to the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+
+/// What `ledger_apply` says when the server was set up to lose what it acknowledges.
+const UNSAFE_NOW: &str = "TS002";
 
 /// What went wrong, as far as it matters for what to do next.
 #[derive(Clone, Debug)]
@@ -71,6 +75,8 @@ impl Failure {
             SqlState::DATA_CORRUPTED | SqlState::INDEX_CORRUPTED => {
                 Self::Final(StoreError::Damaged(message.to_owned()))
             }
+            // Of our own functions.
+            _ if number == UNSAFE_NOW => Self::Final(StoreError::UnsafeDurability(message.to_owned())),
             // The message would quote the value.
             _ if number.starts_with("22") => Self::Final(StoreError::Value(number.to_owned())),
             _ if number.starts_with("23") => {
@@ -207,7 +213,7 @@ impl Link {
         Self::new(self.place.clone())
     }
 
-    /// Connects, if necessary; once.
+    /// Connects, if necessary; once. What must not hold a ledger any more is as good as not connected.
     pub(super) async fn client(&self) -> Result<Arc<Client>, Failure> {
         let mut held = self.client.lock().await;
         if let Some(client) = held.as_ref().filter(|client| !client.is_closed()) {
@@ -220,6 +226,8 @@ impl Link {
                 tracing::debug!(error = because(&error), "a connection ended");
             }
         });
+        let checked = tokio::time::timeout(CONNECT_MAX, fitness::check(&client)).await;
+        checked.unwrap_or_else(|_| Err(Failure::Lost("the server does not answer".into())))?;
         let client = Arc::new(client);
         *held = Some(client.clone());
         Ok(client)
@@ -287,6 +295,7 @@ mod tests {
         check("42501", r#"Final(ReadOnly("said the server"))"#);
         check("22021", r#"Final(Value("22021"))"#);
         check("23505", r#"Final(Damaged("a constraint was broken (23505)"))"#);
+        check("TS002", r#"Final(UnsafeDurability("said the server"))"#);
         check("42703", r#"Final(Away("said the server (42703)"))"#);
     }
 

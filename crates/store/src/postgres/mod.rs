@@ -7,6 +7,7 @@
 
 mod columns;
 mod connect;
+mod fitness;
 pub(crate) mod guard;
 mod locked;
 mod open;

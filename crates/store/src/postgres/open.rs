@@ -1,4 +1,4 @@
-//! Opening a ledger in a database: is it safe, is it ours, is it up to date?
+//! Opening a ledger in a database: is it ours, is it up to date? Whether it is safe every connection asks (`fitness`).
 
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
@@ -38,9 +38,8 @@ pub(super) struct Opened {
     pub(super) row_types: RowTypes,
 }
 
-/// Checks the database, and makes or migrates the ledger.
+/// Makes or migrates the ledger.
 pub(super) async fn ledger(client: &Client, shown: &str) -> Result<Opened, Failure> {
-    check_durability(client).await?;
     client.batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED").await?;
     let opened = migrate(client, shown).await;
     match &opened {
@@ -48,16 +47,6 @@ pub(super) async fn ledger(client: &Client, shown: &str) -> Result<Opened, Failu
         Err(_) => drop(client.batch_execute("ROLLBACK").await),
     }
     opened
-}
-
-/// A database that does not keep what it acknowledged cannot hold a ledger (S42).
-async fn check_durability(client: &Client) -> Result<(), Failure> {
-    let sql = "SELECT name FROM unnest(ARRAY['fsync', 'full_page_writes', 'synchronous_commit']) name
-               WHERE current_setting(name) = 'off'";
-    match client.query_typed(sql, &[]).await?.first() {
-        Some(row) => Err(StoreError::UnsafeDurability(format!("{} = off", get::<&str>(row, 0)?)).into()),
-        None => Ok(()),
-    }
 }
 
 /// Brings the schema up to date. Safe when several processes start at once: the first takes the lock, the others find

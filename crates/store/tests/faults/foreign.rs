@@ -1,10 +1,14 @@
 //! Databases that cannot be a ledger, or must not be.
 
-use twicesafe_core::Code;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use twicesafe_core::{Code, Policy};
 use twicesafe_store::{Address, Options, Store};
 
 use super::check_refused;
-use crate::world::Database;
+use crate::orders::{claim, name, permit};
+use crate::world::{Database, alone, needed};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_of_another_program_is_not_ours() {
@@ -35,6 +39,70 @@ async fn s42_a_database_that_loses_what_it_acknowledged_is_refused() {
     database.run(&format!("ALTER DATABASE {name} SET synchronous_commit = on")).await;
     Store::open(&Address::Postgres(database.url()), Options::default()).await.unwrap();
     database.delete().await;
+}
+
+/// The code that a claim is refused with.
+async fn refused(store: &Store, key: &str) -> Option<Code> {
+    store.apply_one(claim(key, &Policy::default()).into()).await.err().map(|error| error.code())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s42_every_new_connection_asks_whether_the_database_loses_what_it_acknowledged() {
+    let database = Database::create().await;
+    let store = Store::open(&Address::Postgres(database.url()), Options::default()).await.unwrap();
+    assert_eq!(refused(&store, "before").await, None);
+    let end_all = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
+                   WHERE datname = current_database() AND pid <> pg_backend_pid()";
+    let set = |value| format!("ALTER DATABASE {} SET synchronous_commit = {value}; {end_all}", database.name());
+    database.run(&set("off")).await;
+    for key in ["a", "b"] {
+        assert_eq!(refused(&store, key).await, Some(Code::UnsafeDurability));
+    }
+    assert_eq!(store.find(&name("before")).await.unwrap_err().code(), Code::UnsafeDurability);
+    database.run(&set("on")).await;
+    assert!(store.find(&name("a")).await.unwrap().is_none(), "nothing was stored");
+    assert_eq!(refused(&store, "a").await, None, "and it goes on by itself");
+    drop(store);
+    database.delete().await;
+}
+
+/// `fsync` can be turned off while connections stay, and for good by a restart.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s42_fsync_turned_off_beneath_an_open_ledger_stops_it() {
+    let restart = needed("TWICESAFE_TEST_PG_RESTART");
+    let alone = alone().await;
+    let database = Database::create_alone(&alone).await;
+    let store = Store::open(&Address::Postgres(database.url()), Options::default()).await.unwrap();
+    permit(&store.apply_one(claim("before", &Policy::default()).into()).await.unwrap());
+    database.run("ALTER SYSTEM SET fsync = off").await;
+    database.run("SELECT pg_reload_conf()").await;
+    let reloaded = soon(&store, "reloaded", Some(Code::UnsafeDurability)).await;
+    let output = tokio::task::spawn_blocking(move || Command::new("sh").args(["-c", &restart]).output());
+    let restarted_well = output.await.unwrap().unwrap().status.success();
+    let restarted = soon(&store, "restarted", Some(Code::UnsafeDurability)).await;
+    database.run("ALTER SYSTEM RESET fsync").await;
+    database.run("SELECT pg_reload_conf()").await;
+    let mended = soon(&store, "mended", None).await;
+    assert!(reloaded, "noticed without a new connection");
+    assert!(restarted_well && restarted, "noticed by the next connection");
+    assert!(mended, "and it goes on by itself");
+    drop(store);
+    database.delete().await;
+}
+
+/// Whether claims come to that before long: a server takes a moment to tell all of its processes.
+async fn soon(store: &Store, what: &str, expected: Option<Code>) -> bool {
+    let since = Instant::now();
+    for n in 0.. {
+        if refused(store, &format!("{what} {n}")).await == expected {
+            return true;
+        }
+        if since.elapsed() > Duration::from_secs(10) {
+            return false;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    false
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
