@@ -36,6 +36,9 @@ pub enum StoreError {
     /// Set up to lose what it acknowledged (S42).
     #[error("the database has {0}, and would lose what it acknowledged")]
     UnsafeDurability(String),
+    /// Its texts could not be stored there.
+    #[error("the database has the encoding {0}, and cannot hold every text")]
+    Encoding(String),
     /// The line to the database is not as safe as its address asks for.
     #[error("the connection to the database is not as safe as was asked for: {0}")]
     NotTrusted(String),
@@ -67,6 +70,7 @@ impl StoreError {
             Self::DiskFull => Code::DiskFull,
             Self::NetworkFileSystem { .. } => Code::NetworkFileSystem,
             Self::UnsafeDurability(_) => Code::UnsafeDurability,
+            Self::Encoding(_) => Code::LedgerUnfit,
             Self::NotTrusted(_) => Code::LedgerNotTrusted,
             Self::Damaged(_) => Code::LedgerDamaged,
             Self::Value(_) => Code::ValueRefused,
@@ -90,6 +94,9 @@ impl StoreError {
                 "Put the ledger on a local disk, or use PostgreSQL to share it."
             }
             Self::UnsafeDurability(_) => "Set fsync, full_page_writes and synchronous_commit to on.",
+            Self::Encoding(_) => {
+                "Create a database with ENCODING 'UTF8' for the ledger, and name that one in the address."
+            }
             Self::NotTrusted(_) => {
                 "Compare sslmode, sslrootcert, sslcert and sslkey in the address with what the server shows."
             }

@@ -251,14 +251,24 @@ impl Database {
         Self::create_in_turn(Some(TURNS.read().await)).await
     }
 
+    /// With such options of `CREATE DATABASE`.
+    pub async fn create_with(options: &str) -> Self {
+        Self::create_so(options, Some(TURNS.read().await)).await
+    }
+
     /// For who is [`alone`].
     pub async fn create_alone(_: &RwLockWriteGuard<'static, ()>) -> Self {
         Self::create_in_turn(None).await
     }
 
-    async fn create_in_turn(_others_too: Option<RwLockReadGuard<'static, ()>>) -> Self {
+    async fn create_in_turn(others_too: Option<RwLockReadGuard<'static, ()>>) -> Self {
+        Self::create_so("", others_too).await
+    }
+
+    async fn create_so(options: &str, _others_too: Option<RwLockReadGuard<'static, ()>>) -> Self {
         let name = unique_name();
-        connect(&postgres_url()).await.batch_execute(&format!("CREATE DATABASE {name}")).await.unwrap();
+        let statement = format!("CREATE DATABASE {name} {options}");
+        connect(&postgres_url()).await.batch_execute(&statement).await.unwrap();
         Self { name, _others_too }
     }
 

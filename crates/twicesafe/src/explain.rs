@@ -60,6 +60,7 @@ pages! {
     LedgerNotEmpty "TS0052"
     LedgerNotTrusted "TS0053"
     ValueRefused "TS0054"
+    LedgerUnfit "TS0055"
     CommandNotStarted "TS0060"
     BadInputFile "TS0061"
     BadRequest "TS0070"

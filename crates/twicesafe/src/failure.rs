@@ -80,6 +80,7 @@ pub(crate) fn exit_status_of(code: Code) -> u8 {
         | Code::LedgerNotTrusted
         | Code::LedgerDamaged
         | Code::ValueRefused
+        | Code::LedgerUnfit
         | Code::Overloaded => 125,
         Code::KeyMissing
         | Code::KeyInvalid

@@ -168,6 +168,8 @@ fn without_ledger(route: &Route, problem: Problem) -> Problem {
     match problem.code {
         Code::LedgerAway
         | Code::LedgerReadOnly
+        | Code::UnsafeDurability
+        | Code::LedgerUnfit
         | Code::LedgerNotTrusted
         | Code::DiskFull
         | Code::Overloaded => {

@@ -41,6 +41,17 @@ async fn s42_a_database_that_loses_what_it_acknowledged_is_refused() {
     database.delete().await;
 }
 
+/// What it could not hold it would not hold after the act (S20).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s20_a_database_that_cannot_hold_every_text_is_refused() {
+    for encoding in ["LATIN1", "SQL_ASCII"] {
+        let database = Database::create_with(&format!("ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0")).await;
+        check_refused(&Address::Postgres(database.url()), Code::LedgerUnfit).await;
+        database.run("CREATE TABLE intent (nothing_of_ours int)").await;
+        database.delete().await;
+    }
+}
+
 /// The code that a claim is refused with.
 async fn refused(store: &Store, key: &str) -> Option<Code> {
     store.apply_one(claim(key, &Policy::default()).into()).await.err().map(|error| error.code())
