@@ -37,7 +37,7 @@ impl Ledger {
     /// Gives the first answer of an intent whose act is part of the caller's own transaction on the ledger's database.
     ///
     /// The act writes through the same `transaction`. Commit after `Ok`, roll back after `Err`. Others who claim the
-    /// intent meanwhile are told to wait; keep the transaction short.
+    /// intent meanwhile, or another one of its lane, are told to wait; keep the transaction short.
     ///
     /// ```no_run
     /// # async fn example(ledger: twicesafe_ledger::Ledger, client: &mut tokio_postgres::Client)

@@ -80,6 +80,37 @@ async fn others_wait_for_the_transaction_and_nobody_else_is_held_up() {
     assert_eq!(reservations(&url).await, 0);
 }
 
+/// The lane of an intent is kept with it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s15_who_wants_the_lane_of_a_transaction_is_answered_in_time() {
+    const WAIT: Duration = Duration::from_millis(1500);
+    /// A claim that is under way when the wait ends is still answered.
+    const SLACK: Duration = Duration::from_secs(1);
+    let (ledger, _, mut client) = setup().await;
+    let transaction = client.transaction().await.unwrap();
+    let in_lane = |key: &str| Intent::new("shop/reserve", key).unwrap().lane("stock:7", None).unwrap().wait(WAIT);
+    ledger
+        .transaction(&transaction, &in_lane("first"), async |_| {
+            Ok::<_, std::convert::Infallible>(Answer::of("slow"))
+        })
+        .await
+        .unwrap();
+    let started = std::time::Instant::now();
+    let callers: Vec<_> = (0..30)
+        .map(|n| {
+            let (ledger, intent) = (ledger.clone(), in_lane(&n.to_string()));
+            tokio::spawn(async move { ledger.run(intent, |_| async { panic!("it is not its turn") }).await })
+        })
+        .collect();
+    for caller in callers {
+        let error = caller.await.unwrap().unwrap_err();
+        assert!(matches!(error, Error::Pending { .. }), "{error}");
+    }
+    assert!(started.elapsed() < WAIT + SLACK, "{:?}", started.elapsed());
+    transaction.commit().await.unwrap();
+    ledger.run(in_lane("1"), |_| async { Ok(Answer::of("its turn")) }).await.unwrap();
+}
+
 #[tokio::test]
 async fn a_failing_act_leaves_nothing_behind() {
     let (ledger, _, mut client) = setup().await;

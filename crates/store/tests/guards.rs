@@ -150,3 +150,82 @@ async fn s15_a_guard_keeps_its_lane_until_it_commits() {
     assert!(matches!(told.verdict, Verdict::Proceed(_)), "{:?}", told.verdict);
     scene.end().await;
 }
+
+/// However many want it, and however long it takes: those who claim come back later, what settles waits a while.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s15_a_lane_that_a_guard_keeps_holds_up_nobody() {
+    let mut scene = Scene::new().await;
+    let (store, policy) = (scene.world.store.clone(), Policy::default());
+    let elsewhere = store.apply_one(claim("elsewhere", &policy).in_lane("other", None).into()).await.unwrap();
+    let transaction = scene.client.transaction().await.unwrap();
+    carry_out(&scene.guard, &transaction, claim("first", &policy).in_lane("kept", Some(1))).await;
+    // What is known of the time is old by now.
+    tokio::time::sleep(Duration::from_millis(1200)).await;
+    let start = Instant::now();
+    let mut orders: Vec<Order> =
+        (0..30).map(|n| claim(&format!("{n}"), &policy).in_lane("kept", Some(n)).into()).collect();
+    orders.push(settle(&elsewhere, answered("once")));
+    orders.push(claim("no lane", &policy).into());
+    let told = store.apply(orders).await;
+    assert!(start.elapsed() < Duration::from_millis(400), "{:?}", start.elapsed());
+    for told in &told[..30] {
+        let verdict = &told.as_ref().unwrap().verdict;
+        assert!(matches!(verdict, Verdict::Wait(wait) if wait.cause == WaitCause::Lane(None)), "{verdict:?}");
+    }
+    assert!(matches!(told[30].as_ref().unwrap().verdict, Verdict::Noted(_)));
+    assert!(matches!(told[31].as_ref().unwrap().verdict, Verdict::Proceed(_)));
+
+    let mut other = connect(&scene.world).await;
+    let second = other.transaction().await.unwrap();
+    let order = claim("second", &policy).in_lane("kept", Some(50));
+    let told = scene.guard.claim(&second, order.into()).await.unwrap();
+    assert!(matches!(told.verdict, Verdict::Wait(wait) if wait.cause == WaitCause::Lane(None)));
+    act(&second).await;
+    second.commit().await.unwrap();
+    transaction.commit().await.unwrap();
+    let told = store.apply_one(claim("29", &policy).in_lane("kept", Some(29)).into()).await.unwrap();
+    assert!(matches!(told.verdict, Verdict::Proceed(_)), "{:?}", told.verdict);
+    scene.end().await;
+}
+
+/// What settles in a lane that a guard keeps waits for it, alone, and is told so when it takes too long.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s15_a_settle_waits_for_the_guard_that_keeps_its_lane() {
+    let mut scene = Scene::new().await;
+    let (store, policy) = (scene.world.store.clone(), Policy::default());
+    let pending = store.apply_one(claim("pending", &policy).in_lane("kept", Some(1)).into()).await.unwrap();
+    let transaction = scene.client.transaction().await.unwrap();
+    let order = claim("second", &policy).in_lane("kept", Some(2));
+    let told = scene.guard.claim(&transaction, order.into()).await.unwrap();
+    assert!(matches!(told.verdict, Verdict::Wait(wait) if wait.cause != WaitCause::Pending));
+    let settling = async {
+        let orders = vec![settle(&pending, answered("once")), claim("no lane", &policy).into()];
+        store.apply(orders).await.into_iter().map(|applied| applied.unwrap().verdict).collect::<Vec<_>>()
+    };
+    let ending = async {
+        tokio::time::sleep(Duration::from_millis(400)).await;
+        transaction.commit().await.unwrap();
+    };
+    let (verdicts, ()) = tokio::join!(settling, ending);
+    assert!(matches!(verdicts[..], [Verdict::Noted(_), Verdict::Proceed(_)]), "{verdicts:?}");
+    scene.end().await;
+}
+
+/// A lock that is no guard's: found out by waiting, once for all who want the lane.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s15_a_lane_that_somebody_locked_by_hand_is_waited_for_once() {
+    let scene = Scene::new().await;
+    let (store, policy) = (scene.world.store.clone(), Policy::default());
+    let first = store.apply_one(claim("first", &policy).in_lane("kept", None).into()).await.unwrap();
+    store.apply_one(settle(&first, answered("once"))).await.unwrap();
+    scene.client.batch_execute("BEGIN; SELECT FROM public.lane FOR UPDATE").await.unwrap();
+    let start = Instant::now();
+    let orders = (0..30).map(|n| claim(&format!("{n}"), &policy).in_lane("kept", Some(n)).into()).collect();
+    for told in store.apply(orders).await {
+        let verdict = told.unwrap().verdict;
+        assert!(matches!(verdict, Verdict::Wait(wait) if wait.cause == WaitCause::Lane(None)), "{verdict:?}");
+    }
+    assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+    scene.client.batch_execute("COMMIT").await.unwrap();
+    scene.end().await;
+}

@@ -448,21 +448,26 @@ BEGIN
     INTO looked_at, due;
 END $$;
 
--- Keeps a name for the caller's transaction; false when another one has kept it too long.
-CREATE FUNCTION ledger_hold(name_lock bigint) RETURNS boolean
+-- Keeps a name, or a lane, for the caller's transaction; false when another one has kept it too long.
+CREATE FUNCTION ledger_hold(kept bigint) RETURNS boolean
 LANGUAGE plpgsql
 SET lock_timeout = '2s'
 AS $$
 BEGIN
-    PERFORM pg_advisory_xact_lock(name_lock);
+    PERFORM pg_advisory_xact_lock(kept);
     RETURN true;
 EXCEPTION WHEN lock_not_available THEN
     RETURN false;
 END $$;
 
+-- The number of the lock by which somebody's own transaction keeps a lane. Whoever has a short one shares it.
+CREATE FUNCTION ledger_lane_lock(lane text) RETURNS bigint LANGUAGE sql IMMUTABLE
+AS $$ SELECT hashtextextended('twicesafe lane ' || lane, 0) $$;
+
 -- Locks lanes for the caller's transaction, making them if necessary. For each: what is known of it, a number for an intent
--- that may turn out to be new, and the first two that wait in it.
-CREATE FUNCTION ledger_lock(names text[], at bigint)
+-- that may turn out to be new, and the first two that wait in it. Those that somebody's own transaction keeps are left out, so
+-- that nobody has to wait for it, unless who asks is `patient`.
+CREATE FUNCTION ledger_lock(names text[], at bigint, patient boolean)
 RETURNS TABLE (name text, holder bigint, applied bigint, fresh_id bigint, rank bigint, intent bigint, until bigint)
 LANGUAGE plpgsql
 SET search_path FROM CURRENT
@@ -473,9 +478,16 @@ AS $$
 DECLARE
     this_name text;
     this_id bigint;
+    free text[];
 BEGIN
-    INSERT INTO lane (name) SELECT n FROM unnest(names) n ON CONFLICT (name) DO NOTHING;
-    FOREACH this_name IN ARRAY names LOOP
+    IF patient THEN
+        PERFORM pg_advisory_xact_lock_shared(ledger_lane_lock(n)) FROM unnest(names) n;
+        free := names;
+    ELSE
+        free := ARRAY(SELECT n FROM unnest(names) n WHERE pg_try_advisory_xact_lock_shared(ledger_lane_lock(n)));
+    END IF;
+    INSERT INTO lane (name) SELECT n FROM unnest(free) n ON CONFLICT (name) DO NOTHING;
+    FOREACH this_name IN ARRAY free LOOP
         PERFORM FROM lane l WHERE l.name = this_name FOR UPDATE;
         this_id := nextval('intent_number');
         RETURN QUERY

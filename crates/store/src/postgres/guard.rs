@@ -3,14 +3,14 @@
 
 use std::sync::Arc;
 
-use tokio_postgres::Transaction;
+use tokio_postgres::{Client, Transaction};
 use tokio_postgres::types::Type;
 use twicesafe_core::WaitCause;
 
 use super::Shared;
 use super::columns::get;
 use super::connect::Failure;
-use super::locked::{self, Candidate};
+use super::locked::{self, Came, Candidate};
 use super::write::Manner;
 use crate::error::StoreError;
 use crate::plan::{Applied, Order};
@@ -20,7 +20,8 @@ const DECISIONS_MAX: usize = 10;
 
 /// Applies commands inside transactions of the caller's own, on any connection to the ledger's database.
 ///
-/// A name that is claimed this way is kept until the transaction ends: everybody else who claims it is told to wait. Keep
+/// A name that is claimed this way is kept until the transaction ends, and so is its lane: everybody else who claims it, or in
+/// it, is told to wait. Keep
 /// such transactions short. After an error the transaction is as it was before, and can go on.
 #[derive(Clone)]
 pub struct Guard {
@@ -73,8 +74,7 @@ impl Guard {
             let sql = self.shared.within("SELECT @ledger_hold($1)");
             let row = client.query_typed_one(&sql, &[(&locked::name_lock(&hash), Type::INT8)]).await?;
             if !get::<bool>(&row, 0)? {
-                let now = self.shared.now(client).await?;
-                return Ok(locked::told_to_wait(&self.shared, now, WaitCause::Pending));
+                return self.told_to_wait(client, WaitCause::Pending).await;
             }
         }
         // Nobody may have to wait for the caller to commit: the counts go where nobody else counts.
@@ -83,11 +83,25 @@ impl Guard {
         for _ in 0..DECISIONS_MAX {
             let found = locked::find(client, &self.shared, order).await?;
             let candidate = Candidate::new(&self.shared, order, found.as_ref());
-            let applied = locked::inside(client, &self.shared, &[&candidate], &manner).await?;
-            if let Some(applied) = applied.into_iter().flatten().next() {
-                return Ok(applied);
+            if let Some(lane) = candidate.lane.as_ref().filter(|_| hold) {
+                let sql = self.shared.within("SELECT @ledger_hold(@ledger_lane_lock($1))");
+                let row = client.query_typed_one(&sql, &[(&lane.as_str(), Type::TEXT)]).await?;
+                if !get::<bool>(&row, 0)? {
+                    return self.told_to_wait(client, WaitCause::Lane(None)).await;
+                }
+            }
+            let came = locked::inside(client, &self.shared, &[&candidate], &manner).await?;
+            match came.into_iter().next() {
+                Some(Came::Applied(applied)) => return Ok(applied),
+                Some(Came::Kept) => return Err(Failure::InTheWay),
+                Some(Came::Mistaken) | None => {}
             }
         }
         Err(Failure::InTheWay)
+    }
+
+    async fn told_to_wait(&self, client: &Client, cause: WaitCause) -> Result<Applied, Failure> {
+        let now = self.shared.now(client).await?;
+        Ok(locked::told_to_wait(&self.shared, now, cause))
     }
 }

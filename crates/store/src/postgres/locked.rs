@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_postgres::Client;
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
 use twicesafe_core::{
     Action, IntentId, Lane, LaneName, Moment, Place, Purge, Timestamp, Verdict, Wait, WaitCause, Waiting,
 };
@@ -40,6 +40,11 @@ impl<'a> Candidate<'a> {
     fn is_claim(&self) -> bool {
         matches!(self.order.command.action, Action::Claim(_))
     }
+
+    /// A claim may be told to wait, and come back; anything else waits itself, alone, for somebody's own transaction.
+    fn is_patient(candidates: &[&Self]) -> bool {
+        matches!(candidates, [alone] if !alone.is_claim())
+    }
 }
 
 /// Where an intent stands in a lane, or would.
@@ -51,26 +56,36 @@ pub(super) fn place_of<'a>(found: Option<&'a Stored>, order: &'a Order) -> Optio
     }
 }
 
-/// Applies commands in a transaction of their own: at most one an intent, at most one a lane. `None` where what was
-/// believed of an intent has changed meanwhile.
+/// What came of a command under lock.
+#[derive(Clone)]
+pub(super) enum Came {
+    /// It was applied, or told to wait.
+    Applied(Applied),
+    /// What was believed of its intent has changed meanwhile. Nothing was done.
+    Mistaken,
+    /// Somebody's own transaction keeps its lane. Nothing was done.
+    Kept,
+}
+
+/// Applies commands in a transaction of their own: at most one an intent, at most one a lane.
 pub(super) async fn transaction(
     client: &Client,
     shared: &Shared,
     candidates: &[Candidate<'_>],
     manner: &Manner,
-) -> Result<Vec<Option<Applied>>, Failure> {
+) -> Result<Vec<Came>, Failure> {
     client.batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED").await?;
     let applied = async {
         let held = held_names(client, shared, candidates).await?;
         let is_held = |candidate: &Candidate<'_>| candidate.hash.is_some_and(|hash| held.contains(&hash));
         let (waiting, free): (Vec<_>, Vec<_>) = (0..candidates.len()).partition(|i| is_held(&candidates[*i]));
         let chosen: Vec<&Candidate<'_>> = free.iter().map(|i| &candidates[*i]).collect();
-        let mut results = vec![None; candidates.len()];
-        for (i, applied) in free.into_iter().zip(inside(client, shared, &chosen, manner).await?) {
-            results[i] = applied;
+        let mut results = vec![Came::Mistaken; candidates.len()];
+        for (i, came) in free.into_iter().zip(inside(client, shared, &chosen, manner).await?) {
+            results[i] = came;
         }
         for i in waiting {
-            results[i] = Some(told_to_wait(shared, shared.now(client).await?, WaitCause::Pending));
+            results[i] = Came::Applied(told_to_wait(shared, shared.now(client).await?, WaitCause::Pending));
         }
         Ok(results)
     };
@@ -130,7 +145,7 @@ pub(super) async fn inside(
     shared: &Shared,
     candidates: &[&Candidate<'_>],
     manner: &Manner,
-) -> Result<Vec<Option<Applied>>, Failure> {
+) -> Result<Vec<Came>, Failure> {
     let (now, recovering_since) = shared.reading(client).await?;
     // Sent together, carried out one after the other: what is read is what the locks keep as it is.
     let (lanes, known) = futures_util::future::try_join(
@@ -139,7 +154,7 @@ pub(super) async fn inside(
     )
     .await?;
     let works = open_works(client, shared, candidates, &known).await?;
-    let mut results = vec![None; candidates.len()];
+    let mut results = vec![Came::Mistaken; candidates.len()];
     let (mut lines, mut planned): (Vec<Line>, Vec<(usize, Applied)>) = Default::default();
     for (index, candidate) in candidates.iter().enumerate() {
         let found = known.of(candidate);
@@ -152,6 +167,13 @@ pub(super) async fn inside(
             continue;
         }
         let locked = place.and_then(|place| lanes.get(place.lane.as_str()));
+        if place.is_some() && locked.is_none() {
+            results[index] = match candidate.is_claim() {
+                true => Came::Applied(told_to_wait(shared, now, WaitCause::Lane(None))),
+                false => Came::Kept,
+            };
+            continue;
+        }
         let lane = locked.map(|locked| locked.seen_by(found.map(|found| found.id)));
         let moment = Moment { now, dice: shared.dice.roll(), recovering_since };
         let told = found.and_then(|found| told_of_open_work(order, found, &works));
@@ -160,7 +182,7 @@ pub(super) async fn inside(
         let Planned { change, applied } = plan(found, fresh_id, lane.as_ref(), order, &moment);
         let Some(change) = change else {
             shared.count(moment.now, &applied.verdict);
-            results[index] = Some(applied);
+            results[index] = Came::Applied(applied);
             continue;
         };
         let id = found.map(|found| found.id).or(lane.map(|lane| lane.me));
@@ -174,7 +196,7 @@ pub(super) async fn inside(
         for ((index, mut applied), outcome) in planned.into_iter().zip(written) {
             if let Outcome::Written(id) = outcome {
                 applied.stored.iter_mut().for_each(|stored| Arc::make_mut(stored).id = id);
-                results[index] = Some(applied);
+                results[index] = Came::Applied(applied);
             }
         }
     }
@@ -199,7 +221,8 @@ impl LockedLane {
     }
 }
 
-/// Locks lanes until the end of the transaction, making them if necessary.
+/// Locks lanes until the end of the transaction, making them if necessary. Those that somebody's own transaction keeps are
+/// missing.
 async fn lock_lanes(
     client: &Client,
     shared: &Shared,
@@ -215,9 +238,11 @@ async fn lock_lanes(
     // In the order of names, so that two transactions never wait for each other.
     names.sort_unstable();
     let sql = shared
-        .within("SELECT name, holder, applied, fresh_id, rank, intent, until FROM @ledger_lock($1, $2)");
-    let now = now.as_millis();
-    let rows = client.query_typed(&sql, &[(&names, Type::TEXT_ARRAY), (&now, Type::INT8)]).await?;
+        .within("SELECT name, holder, applied, fresh_id, rank, intent, until FROM @ledger_lock($1, $2, $3)");
+    let (now, patient) = (now.as_millis(), Candidate::is_patient(candidates));
+    let values: [(&(dyn ToSql + Sync), Type); 3] =
+        [(&names, Type::TEXT_ARRAY), (&now, Type::INT8), (&patient, Type::BOOL)];
+    let rows = client.query_typed(&sql, &values).await?;
     for row in &rows {
         let lane = lanes.entry(get(row, 0)?).or_insert(LockedLane {
             holder: get::<Option<i64>>(row, 1)?.map(IntentId::new),

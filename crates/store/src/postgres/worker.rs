@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Mutex, Notify, mpsc, oneshot};
 use tokio_postgres::Client;
-use twicesafe_core::{Action, IntentId, LaneName, Moment, WaitCause};
+use twicesafe_core::{Action, IntentId, LaneName, Moment, Timestamp, WaitCause};
 
 use super::columns::Line;
 use super::connect::{Failure, Link, Patience};
-use super::locked::{self, Candidate};
+use super::locked::{self, Came, Candidate};
 use super::write::{self, Manner, Outcome};
 use super::{Shared, read};
 use crate::error::StoreError;
@@ -91,6 +91,14 @@ impl Task {
         if let Some(reply) = self.reply.take() {
             // Whoever asked may be gone; what was decided stands.
             let _ = reply.send(result);
+        }
+    }
+
+    /// If it is a claim: in which lane, if any.
+    fn claims_in(&self) -> Option<Option<LaneName>> {
+        match &self.order.command.action {
+            Action::Claim(claim) => Some(claim.place.as_ref().map(|place| place.lane.clone())),
+            _ => None,
         }
     }
 
@@ -282,8 +290,7 @@ impl Worker {
                 Some(_) if together => (rounds, turns) = (ROUNDS_MAX, 0),
                 Some(failure) => {
                     turns = 0;
-                    let told = self.told_when_locked(&tasks[0], failure);
-                    tasks[0].answer(told);
+                    self.tell(&mut tasks, failure, &patience).await;
                 }
             }
             tasks.retain(Task::is_open);
@@ -298,15 +305,29 @@ impl Worker {
         Ok(!locked::held_names(&client, &self.shared, &candidates).await?.is_empty())
     }
 
-    /// What is said when a lock was waited for in vain: a claim may come back, anything else failed.
-    fn told_when_locked(&self, task: &Task, failure: Failure) -> Result<Applied, StoreError> {
-        match (failure, &task.order.command.action, self.shared.time.read()) {
-            (Failure::InTheWay, Action::Claim(claim), Some((now, _))) => {
-                let cause = if claim.place.is_some() { WaitCause::Lane(None) } else { WaitCause::Pending };
-                Ok(locked::told_to_wait(&self.shared, now, cause))
+    /// Says to the first what came of it when nothing more can be tried. A claim that waited for a lock in vain may come back;
+    /// others of the same lane are told so with it, and need not wait in vain one after the other.
+    async fn tell(&self, tasks: &mut [Task], failure: Failure, patience: &Patience) {
+        let told = match (failure, tasks[0].claims_in()) {
+            (Failure::InTheWay, Some(lane)) => patience.bound(self.now()).await.map(|now| (now, lane)),
+            (failure, _) => Err(failure),
+        };
+        let (now, lane) = match told {
+            Ok(told) => told,
+            Err(failure) => return tasks[0].answer(Err(failure.into_error())),
+        };
+        let cause = if lane.is_some() { WaitCause::Lane(None) } else { WaitCause::Pending };
+        let with_it = |task: &Task| lane.is_some() && task.claims_in().as_ref() == Some(&lane);
+        for (index, task) in tasks.iter_mut().enumerate() {
+            if index == 0 || with_it(task) {
+                task.answer(Ok(locked::told_to_wait(&self.shared, now, cause)));
             }
-            (failure, _, _) => Err(failure.into_error()),
         }
+    }
+
+    async fn now(&self) -> Result<Timestamp, Failure> {
+        let client = self.link.client().await?;
+        self.shared.now(&client).await
     }
 
     /// Reads what has to be read, decides what can be decided, and writes it. What turns out to have been decided on a wrong
@@ -387,10 +408,12 @@ impl Worker {
         let manner = Manner { relaxed: false, slot: self.slot };
         let results = locked::transaction(client, &shared, &candidates, &manner).await?;
         drop(candidates);
-        for (index, result) in indexes.iter().zip(results) {
-            match result {
-                Some(applied) => tasks[*index].answer(Ok(applied)),
-                None => tasks[*index].belief = Belief::Unread,
+        let mut in_the_way = false;
+        for (index, came) in indexes.iter().zip(results) {
+            match came {
+                Came::Applied(applied) => tasks[*index].answer(Ok(applied)),
+                Came::Mistaken => tasks[*index].belief = Belief::Unread,
+                Came::Kept => in_the_way = true,
             }
         }
         // What the others believe of the same intents is over.
@@ -400,7 +423,8 @@ impl Worker {
                 task.belief = Belief::Unread;
             }
         }
-        Ok(())
+        // The others are done.
+        if in_the_way { Err(Failure::InTheWay) } else { Ok(()) }
     }
 
     /// Reads what nobody believes anything of.
