@@ -27,6 +27,17 @@ pub enum TransactionError<E> {
     Ledger(Error),
 }
 
+impl<E> TransactionError<E> {
+    /// The SQLSTATE where another transaction was in the way and this one has to be started again (40001 or 40P01), as a loop
+    /// that does so looks for it. The act's own errors are the caller's.
+    pub fn sqlstate(&self) -> Option<&str> {
+        match self {
+            Self::Ledger(Error::Store(error)) => error.sqlstate(),
+            Self::Ledger(_) | Self::Act(_) => None,
+        }
+    }
+}
+
 impl<E, T: Into<Error>> From<T> for TransactionError<E> {
     fn from(error: T) -> Self {
         Self::Ledger(error.into())
@@ -38,6 +49,9 @@ impl Ledger {
     ///
     /// The act writes through the same `transaction`. Commit after `Ok`, roll back after `Err`. Others who claim the
     /// intent meanwhile, or another one of its lane, are told to wait; keep the transaction short.
+    ///
+    /// Any isolation level will do. Where the database lets another transaction go first, [`TransactionError::sqlstate`] says so:
+    /// roll back, and start the transaction again.
     ///
     /// ```no_run
     /// # async fn example(ledger: twicesafe_ledger::Ledger, client: &mut tokio_postgres::Client)

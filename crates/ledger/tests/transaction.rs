@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use tokio_postgres::{Client, NoTls};
-use twicesafe_ledger::{Answer, Error, Intent, Ledger, TransactionError};
+use tokio_postgres::error::SqlState;
+use tokio_postgres::{Client, IsolationLevel, NoTls};
+use twicesafe_ledger::{Answer, Attempt, Error, Intent, Ledger, TransactionError};
 
 use crate::world::{memory, postgres};
 
@@ -123,6 +124,58 @@ async fn a_failing_act_leaves_nothing_behind() {
     transaction.rollback().await.unwrap();
     assert!(ledger.store().find(intent().name()).await.unwrap().is_none());
     assert!(!reserve(&ledger, &mut client, true).await.unwrap());
+}
+
+/// What was settled after the transaction began cannot be seen in it: only another transaction can tell.
+#[tokio::test]
+async fn s1_a_transaction_that_was_overtaken_is_to_be_started_again() {
+    let (ledger, url, mut client) = setup().await;
+    for (number, isolation) in [IsolationLevel::RepeatableRead, IsolationLevel::Serializable].into_iter().enumerate() {
+        let intent = || Intent::new("shop/reserve", &format!("order:{number}")).unwrap();
+        let mut overtaken = true;
+        let mut rounds = 0;
+        let given = loop {
+            rounds += 1;
+            let transaction = client.build_transaction().isolation_level(isolation).start().await.unwrap();
+            transaction.query_one("SELECT count(*) FROM reservation", &[]).await.unwrap();
+            if std::mem::take(&mut overtaken) {
+                ledger.run(intent(), |_| async { Ok(Answer::of("first")) }).await.unwrap();
+            }
+            let told = ledger
+                .transaction(&transaction, &intent(), async |_| {
+                    transaction.execute("INSERT INTO reservation VALUES (1)", &[]).await?;
+                    Ok::<_, tokio_postgres::Error>(Answer::of("second"))
+                })
+                .await;
+            match told {
+                Err(error) if error.sqlstate() == Some(SqlState::T_R_SERIALIZATION_FAILURE.code()) => {
+                    let TransactionError::Ledger(error) = error else { panic!("it is the ledger's") };
+                    assert_eq!(error.code().as_str(), "TS0056");
+                    transaction.rollback().await.unwrap();
+                }
+                told => break told.unwrap(),
+            }
+        };
+        assert!(given.replayed && rounds == 2, "{isolation:?}: {rounds}");
+    }
+    assert_eq!(reservations(&url).await, 0);
+}
+
+#[tokio::test]
+async fn two_transactions_that_wait_for_each_other_are_told_to_start_again_or_later() {
+    let (ledger, url, mut client) = setup().await;
+    let mut other = connect(&url).await;
+    let (first, second) = (client.transaction().await.unwrap(), other.transaction().await.unwrap());
+    let intent = |key: &str| Intent::new("shop/reserve", key).unwrap();
+    let act = async |_: &Attempt| Ok::<_, std::convert::Infallible>(Answer::of("done"));
+    ledger.transaction(&first, &intent("a"), act).await.unwrap();
+    ledger.transaction(&second, &intent("b"), act).await.unwrap();
+    let (b, a) = (intent("b"), intent("a"));
+    let crossed = tokio::join!(ledger.transaction(&first, &b, act), ledger.transaction(&second, &a, act));
+    for error in [crossed.0.err(), crossed.1.err()].into_iter().flatten() {
+        let pending = matches!(error, TransactionError::Ledger(Error::Pending { .. }));
+        assert!(pending || error.sqlstate() == Some("40P01"), "{error}");
+    }
 }
 
 #[tokio::test]

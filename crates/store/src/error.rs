@@ -39,6 +39,9 @@ pub enum StoreError {
     /// Its texts could not be stored there.
     #[error("the database has the encoding {0}, and cannot hold every text")]
     Encoding(String),
+    /// The caller's own transaction gave way to another one; by SQLSTATE.
+    #[error("another transaction was in the way, and this one has to be started again ({0})")]
+    StartAgain(String),
     /// The line to the database is not as safe as its address asks for.
     #[error("the connection to the database is not as safe as was asked for: {0}")]
     NotTrusted(String),
@@ -71,12 +74,22 @@ impl StoreError {
             Self::NetworkFileSystem { .. } => Code::NetworkFileSystem,
             Self::UnsafeDurability(_) => Code::UnsafeDurability,
             Self::Encoding(_) => Code::LedgerUnfit,
+            Self::StartAgain(_) => Code::StartAgain,
             Self::NotTrusted(_) => Code::LedgerNotTrusted,
             Self::Damaged(_) => Code::LedgerDamaged,
             Self::Value(_) => Code::ValueRefused,
             Self::Address(_) => Code::LedgerAddress,
             Self::NotEmpty => Code::LedgerNotEmpty,
             Self::Overloaded(_) => Code::Overloaded,
+        }
+    }
+
+    /// The SQLSTATE of the database, where a caller's own transaction failed in a way that callers have a remedy for: starting it
+    /// again.
+    pub fn sqlstate(&self) -> Option<&str> {
+        match self {
+            Self::StartAgain(state) => Some(state),
+            _ => None,
         }
     }
 
@@ -97,6 +110,7 @@ impl StoreError {
             Self::Encoding(_) => {
                 "Create a database with ENCODING 'UTF8' for the ledger, and name that one in the address."
             }
+            Self::StartAgain(_) => "Roll the transaction back and start it again from the beginning.",
             Self::NotTrusted(_) => {
                 "Compare sslmode, sslrootcert, sslcert and sslkey in the address with what the server shows."
             }

@@ -61,6 +61,7 @@ pages! {
     LedgerNotTrusted "TS0053"
     ValueRefused "TS0054"
     LedgerUnfit "TS0055"
+    StartAgain "TS0056"
     CommandNotStarted "TS0060"
     BadInputFile "TS0061"
     BadRequest "TS0070"

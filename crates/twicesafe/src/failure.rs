@@ -81,6 +81,7 @@ pub(crate) fn exit_status_of(code: Code) -> u8 {
         | Code::LedgerDamaged
         | Code::ValueRefused
         | Code::LedgerUnfit
+        | Code::StartAgain
         | Code::Overloaded => 125,
         Code::KeyMissing
         | Code::KeyInvalid

@@ -161,6 +161,7 @@ pub(crate) fn status_of(code: Code) -> StatusCode {
         | Code::NetworkFileSystem
         | Code::UnsafeDurability
         | Code::LedgerUnfit
+        | Code::StartAgain
         | Code::LedgerNotTrusted
         | Code::LedgerDamaged
         | Code::ClockJumped

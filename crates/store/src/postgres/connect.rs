@@ -34,8 +34,10 @@ const UNSAFE_NOW: &str = "TS002";
 pub(super) enum Failure {
     /// The connection is gone or cannot be had. What was sent may have been done (S12).
     Lost(String),
-    /// Somebody else was in the way: a lock, a deadlock, a serialization conflict. Nothing was done.
+    /// Somebody else's lock was in the way. Nothing was done.
     InTheWay,
+    /// Given up in favour of another transaction: a deadlock, a serialization failure; by SQLSTATE. Nothing was done.
+    Overtaken(String),
     /// Trying again would not help. Nothing was done.
     Final(StoreError),
 }
@@ -60,9 +62,10 @@ impl Failure {
     fn of(code: &SqlState, message: &str) -> Self {
         let number = code.code();
         match *code {
-            SqlState::T_R_DEADLOCK_DETECTED
-            | SqlState::T_R_SERIALIZATION_FAILURE
-            | SqlState::LOCK_NOT_AVAILABLE => Self::InTheWay,
+            SqlState::T_R_DEADLOCK_DETECTED | SqlState::T_R_SERIALIZATION_FAILURE => {
+                Self::Overtaken(number.to_owned())
+            }
+            SqlState::LOCK_NOT_AVAILABLE => Self::InTheWay,
             SqlState::TOO_MANY_CONNECTIONS | SqlState::CANNOT_CONNECT_NOW => Self::Lost(message.to_owned()),
             // Somebody, or the server on its way down, ended the statement or the connection. PgBouncer says 08.
             _ if number.starts_with("57P") || number.starts_with("08") => Self::Lost(message.to_owned()),
@@ -86,11 +89,16 @@ impl Failure {
         }
     }
 
+    /// Whether somebody else was in the way, and trying again may help.
+    pub(super) fn is_in_the_way(&self) -> bool {
+        matches!(self, Self::InTheWay | Self::Overtaken(_))
+    }
+
     /// What the caller is told when nothing more can be tried.
     pub(super) fn into_error(self) -> StoreError {
         match self {
             Self::Lost(why) => StoreError::Away(why),
-            Self::InTheWay => StoreError::Away("another transaction has kept the intent locked".into()),
+            Self::InTheWay | Self::Overtaken(_) => StoreError::Away("another transaction has kept the intent locked".into()),
             Self::Final(error) => error,
         }
     }
@@ -283,8 +291,8 @@ mod tests {
 
     #[test]
     fn errors_are_told_apart_by_what_can_be_done_about_them() {
-        check("40P01", "InTheWay");
-        check("40001", "InTheWay");
+        check("40P01", r#"Overtaken("40P01")"#);
+        check("40001", r#"Overtaken("40001")"#);
         check("55P03", "InTheWay");
         check("57P01", r#"Lost("said the server")"#);
         check("57P03", r#"Lost("said the server")"#);

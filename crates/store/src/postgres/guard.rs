@@ -22,7 +22,8 @@ const DECISIONS_MAX: usize = 10;
 ///
 /// A name that is claimed this way is kept until the transaction ends, and so is its lane: everybody else who claims it, or in
 /// it, is told to wait. Keep
-/// such transactions short. After an error the transaction is as it was before, and can go on.
+/// such transactions short. After an error the transaction is as it was before, and can go on; but for
+/// [`StoreError::StartAgain`], after which only another transaction can.
 #[derive(Clone)]
 pub struct Guard {
     shared: Arc<Shared>,
@@ -50,13 +51,11 @@ impl Guard {
         hold: bool,
     ) -> Result<Applied, StoreError> {
         let client = transaction.client();
-        let failed = |error: tokio_postgres::Error| Failure::from(error).into_error();
+        let failed = |error: tokio_postgres::Error| told(Failure::from(error));
         client.batch_execute("SAVEPOINT twicesafe").await.map_err(failed)?;
         let (applied, end) = match self.inside(transaction, order, hold).await {
             Ok(applied) => (Ok(applied), "RELEASE SAVEPOINT twicesafe"),
-            Err(failure) => {
-                (Err(failure.into_error()), "ROLLBACK TO SAVEPOINT twicesafe; RELEASE SAVEPOINT twicesafe")
-            }
+            Err(failure) => (Err(told(failure)), "ROLLBACK TO SAVEPOINT twicesafe; RELEASE SAVEPOINT twicesafe"),
         };
         client.batch_execute(end).await.map_err(failed)?;
         applied
@@ -103,5 +102,13 @@ impl Guard {
     async fn told_to_wait(&self, client: &Client, cause: WaitCause) -> Result<Applied, Failure> {
         let now = self.shared.now(client).await?;
         Ok(locked::told_to_wait(&self.shared, now, cause))
+    }
+}
+
+/// Only the caller can start its transaction again.
+fn told(failure: Failure) -> StoreError {
+    match failure {
+        Failure::Overtaken(state) => StoreError::StartAgain(state),
+        failure => failure.into_error(),
     }
 }

@@ -59,7 +59,7 @@ impl Readers {
         loop {
             let attempt = patience.bound(async { what(link.client().await?).await }).await;
             match attempt {
-                Err(failure @ (Failure::Lost(_) | Failure::InTheWay)) => {
+                Err(failure) if matches!(failure, Failure::Lost(_)) || failure.is_in_the_way() => {
                     if matches!(failure, Failure::Lost(_)) {
                         link.drop_client().await;
                     }

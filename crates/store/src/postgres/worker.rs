@@ -279,7 +279,7 @@ impl Worker {
                         tasks.iter_mut().for_each(|task| task.answer(Err(failure.clone().into_error())));
                     }
                 }
-                Some(Failure::InTheWay) if turns < TURNS_MAX => {
+                Some(failure) if failure.is_in_the_way() && turns < TURNS_MAX => {
                     turns += 1;
                     self.flight = None;
                     let found = patience.bound(self.find_held(&tasks[..end])).await.unwrap_or(false);
@@ -309,7 +309,7 @@ impl Worker {
     /// others of the same lane are told so with it, and need not wait in vain one after the other.
     async fn tell(&self, tasks: &mut [Task], failure: Failure, patience: &Patience) {
         let told = match (failure, tasks[0].claims_in()) {
-            (Failure::InTheWay, Some(lane)) => patience.bound(self.now()).await.map(|now| (now, lane)),
+            (failure, Some(lane)) if failure.is_in_the_way() => patience.bound(self.now()).await.map(|now| (now, lane)),
             (failure, _) => Err(failure),
         };
         let (now, lane) = match told {
