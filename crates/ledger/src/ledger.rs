@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::{broadcast, watch};
 use twicesafe_core::{
     Action, Actor, Alert, Answer, Ask, Claim, Command, CommandId, Fingerprint, Grant, IntentId, Name, Notice,
-    Policy, Renew, Report, Salt, Settle, Source, Status, Timestamp, Verdict, Wait, WaitCause,
+    Policy, Recipe, Renew, Report, Salt, Settle, Source, Status, Timestamp, Verdict, Wait, WaitCause,
 };
 use twicesafe_store::{Address, Applied, Dossier, Options, Order, Store, StoreError, Stored, Tick};
 
@@ -259,16 +259,28 @@ impl Ledger {
         let order = Order::named(intent.name.clone(), self.claim_command(intent, id, grant)?);
         let mut applied = self.apply(order).await?;
         if let Verdict::Recompute(recipe) = &applied.verdict {
-            let mut order = Order::named(intent.name.clone(), self.claim_command(intent, id, grant)?);
-            let again = intent.input.fingerprint(Some(recipe));
-            let fingerprint = again.ok_or_else(|| Error::Recipe(recipe.as_str().to_owned()))?;
-            if let Action::Claim(claim) = &mut order.command.action {
-                claim.fingerprint = fingerprint;
-            }
-            applied = self.apply(order).await?;
+            let command = self.claim_command_by(recipe, intent, id, grant)?;
+            applied = self.apply(Order::named(intent.name.clone(), command)).await?;
         }
         self.tell_notices(intent, &applied);
         Ok(applied)
+    }
+
+    /// The same claim with its fingerprint made by the recipe of the first one (S4).
+    pub(crate) fn claim_command_by(
+        &self,
+        recipe: &Recipe,
+        intent: &Intent,
+        id: CommandId,
+        grant: Grant,
+    ) -> Result<Command, Error> {
+        let mut command = self.claim_command(intent, id, grant)?;
+        let again = intent.input.fingerprint(Some(recipe));
+        let fingerprint = again.ok_or_else(|| Error::Recipe(recipe.as_str().to_owned()))?;
+        if let Action::Claim(claim) = &mut command.action {
+            claim.fingerprint = fingerprint;
+        }
+        Ok(command)
     }
 
     pub(crate) fn claim_command(

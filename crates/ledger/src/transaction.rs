@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tokio_postgres::Transaction;
 use twicesafe_core::{Action, Answer, Grant, Outcome, Report, Settle, Verdict};
-use twicesafe_store::{Applied, Order, StoreError, Tick};
+use twicesafe_store::{Applied, Guard, Order, StoreError, Tick};
 
 use crate::attempt::Attempt;
 use crate::error::Error;
@@ -79,8 +79,7 @@ impl Ledger {
             StoreError::Address(format!("{} (a PostgreSQL ledger is needed here)", self.store().address()))
         })?;
         let started = Tick::now();
-        let command = self.claim_command(intent, new_command_id(), Grant::Permit)?;
-        let claimed = guard.claim(transaction, Order::named(intent.name.clone(), command)).await?;
+        let claimed = self.claim_inside(&guard, transaction, intent).await?;
         let (permit, stored) = match (claimed.verdict, claimed.stored) {
             (Verdict::Proceed(permit), Some(stored)) => (permit, stored),
             (verdict, stored) => return Ok(not_now(verdict, stored)?),
@@ -100,6 +99,23 @@ impl Ledger {
             (Verdict::Noted(_), Some(stored)) => Ok(given(&stored, false, false)),
             (verdict, stored) => Ok(not_now(verdict, stored)?),
         }
+    }
+
+    async fn claim_inside(
+        &self,
+        guard: &Guard,
+        transaction: &Transaction<'_>,
+        intent: &Intent,
+    ) -> Result<Applied, Error> {
+        let id = new_command_id();
+        let order = |command| Order::named(intent.name.clone(), command);
+        let command = self.claim_command(intent, id, Grant::Permit)?;
+        let mut claimed = guard.claim(transaction, order(command)).await?;
+        if let Verdict::Recompute(recipe) = &claimed.verdict {
+            let command = self.claim_command_by(recipe, intent, id, Grant::Permit)?;
+            claimed = guard.claim(transaction, order(command)).await?;
+        }
+        Ok(claimed)
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, IsolationLevel, NoTls};
-use twicesafe_ledger::{Answer, Attempt, Error, Intent, Ledger, TransactionError};
+use twicesafe_ledger::{Answer, Attempt, Error, Intent, Ledger, Refusal, TransactionError};
 
 use crate::world::{memory, postgres};
 
@@ -159,6 +159,19 @@ async fn s1_a_transaction_that_was_overtaken_is_to_be_started_again() {
         assert!(given.replayed && rounds == 2, "{isolation:?}: {rounds}");
     }
     assert_eq!(reservations(&url).await, 0);
+}
+
+/// Later claims are compared by the recipe of the first one, whatever they would have used themselves.
+#[tokio::test]
+async fn s4_a_transaction_is_compared_by_the_recipe_of_the_first_claim() {
+    let (ledger, _, mut client) = setup().await;
+    ledger.run(intent().input(r#"{"a":1}"#), |_| async { Ok(Answer::of("first")) }).await.unwrap();
+    let transaction = client.transaction().await.unwrap();
+    let act = async |_: &Attempt| Ok::<_, std::convert::Infallible>(Answer::of("second"));
+    let same = ledger.transaction(&transaction, &intent().json_input(r#"{"a":1}"#), act).await.unwrap();
+    assert!(same.replayed);
+    let other = ledger.transaction(&transaction, &intent().json_input(r#"{"a":2}"#), act).await.unwrap_err();
+    assert!(matches!(other, TransactionError::Ledger(Error::Ledger(Refusal::Mismatch))), "{other}");
 }
 
 #[tokio::test]
