@@ -4,6 +4,7 @@
 //! together or not at all.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio_postgres::Transaction;
 use twicesafe_core::{Action, Answer, Grant, Outcome, Report, Settle, Verdict};
@@ -53,6 +54,13 @@ impl Ledger {
     /// Any isolation level will do. Where the database lets another transaction go first, [`TransactionError::sqlstate`] says so:
     /// roll back, and start the transaction again.
     ///
+    /// Where a person must say yes first, the question is put on record at once, outside the transaction: it is [`Error::Held`],
+    /// and after the yes another transaction with the same key acts.
+    ///
+    /// Nobody but the caller knows whether it commits. What becomes of the intent in its transaction is therefore neither in
+    /// [`Ledger::changes`] nor in [`Ledger::alarms`]; who waits for the intent finds out by looking. What time alone has decided,
+    /// and a transaction met and rolled back, the next sweep records, and raises alarms for.
+    ///
     /// ```no_run
     /// # async fn example(ledger: twicesafe_ledger::Ledger, client: &mut tokio_postgres::Client)
     /// #     -> Result<(), Box<dyn std::error::Error>> {
@@ -80,6 +88,10 @@ impl Ledger {
         })?;
         let started = Tick::now();
         let claimed = self.claim_inside(&guard, transaction, intent).await?;
+        if let (Verdict::Hold(_), None) = (&claimed.verdict, &claimed.stored) {
+            return Ok(self.ask_people(intent).await?);
+        }
+        self.tell_notices(intent, &claimed);
         let (permit, stored) = match (claimed.verdict, claimed.stored) {
             (Verdict::Proceed(permit), Some(stored)) => (permit, stored),
             (verdict, stored) => return Ok(not_now(verdict, stored)?),
@@ -99,6 +111,14 @@ impl Ledger {
             (Verdict::Noted(_), Some(stored)) => Ok(given(&stored, false, false)),
             (verdict, stored) => Ok(not_now(verdict, stored)?),
         }
+    }
+
+    /// Puts on record that a person must say yes first, through the ledger's own connection: the caller rolls back, and the
+    /// question must not go with it. Accepted, not claimed: should somebody have said yes by now, the next transaction acts.
+    async fn ask_people(&self, intent: &Intent) -> Result<Given, Error> {
+        let accept = Grant::Accept { due_in: Duration::ZERO };
+        let asked = self.claim_applied(intent, new_command_id(), accept).await?;
+        not_now(asked.verdict, asked.stored)
     }
 
     async fn claim_inside(

@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, IsolationLevel, NoTls};
-use twicesafe_ledger::{Answer, Attempt, Error, Intent, Ledger, Refusal, TransactionError};
+use twicesafe_ledger::{
+    Alert, Answer, ApprovalRule, Attempt, Error, Intent, Ledger, Refusal, Status, TransactionError,
+};
 
-use crate::world::{memory, postgres};
+use crate::world::{actor, memory, postgres};
 
 async fn connect(url: &str) -> Client {
     let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
@@ -172,6 +174,45 @@ async fn s4_a_transaction_is_compared_by_the_recipe_of_the_first_claim() {
     assert!(same.replayed);
     let other = ledger.transaction(&transaction, &intent().json_input(r#"{"a":2}"#), act).await.unwrap_err();
     assert!(matches!(other, TransactionError::Ledger(Error::Ledger(Refusal::Mismatch))), "{other}");
+}
+
+/// The caller rolls back what was only held; the question stays, and people hear of it.
+#[tokio::test]
+async fn s30_what_a_transaction_asks_for_is_held_and_carried_out_after_the_yes() {
+    let (ledger, url, mut client) = setup().await;
+    let mut alarms = ledger.alarms();
+    let asked = || intent().approval(ApprovalRule::default());
+    for n in 0..2 {
+        let transaction = client.transaction().await.unwrap();
+        transaction.execute("INSERT INTO reservation VALUES (0)", &[]).await.unwrap();
+        let error = ledger
+            .transaction(&transaction, &asked(), async |_| -> Result<Answer, tokio_postgres::Error> {
+                panic!("nobody said yes")
+            })
+            .await
+            .unwrap_err();
+        assert!(matches!(error, TransactionError::Ledger(Error::Held { .. })), "{n}: {error}");
+        transaction.rollback().await.unwrap();
+    }
+    let held = ledger.store().find(intent().name()).await.unwrap().expect("the question is on record");
+    assert_eq!(held.record.status, Status::Held);
+    assert_eq!(alarms.try_recv().unwrap().alert, Alert::Held);
+    assert!(alarms.try_recv().is_err(), "once");
+    ledger.approve(&actor("person:ann"), &held).await.unwrap();
+    let transaction = client.transaction().await.unwrap();
+    let given = ledger
+        .transaction(&transaction, &asked(), async |_| {
+            transaction.execute("INSERT INTO reservation VALUES (1)", &[]).await?;
+            Ok::<_, tokio_postgres::Error>(Answer::of("reserved"))
+        })
+        .await
+        .unwrap();
+    transaction.commit().await.unwrap();
+    assert!(!given.replayed);
+    assert_eq!(reservations(&url).await, 1);
+    let stored = ledger.store().find(intent().name()).await.unwrap().unwrap();
+    assert_eq!(stored.record.status, Status::Done);
+    assert_eq!(ledger.store().verify_journal(&stored).await.unwrap(), None);
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio_postgres::{Client, Transaction};
 use tokio_postgres::types::Type;
-use twicesafe_core::WaitCause;
+use twicesafe_core::{Verdict, WaitCause};
 
 use super::Shared;
 use super::columns::get;
@@ -35,6 +35,9 @@ impl Guard {
     }
 
     /// Claims an intent. With a permit, act in this transaction, then [`settle`](Self::settle) in it, then commit.
+    ///
+    /// That a person has to say yes first is not recorded here, because the transaction would end without having acted, and the
+    /// question with it: a hold without a record has to be asked for outside, where nothing is kept for this transaction.
     pub async fn claim(&self, transaction: &Transaction<'_>, order: Order) -> Result<Applied, StoreError> {
         self.apply(transaction, &order, true).await
     }
@@ -53,9 +56,13 @@ impl Guard {
         let client = transaction.client();
         let failed = |error: tokio_postgres::Error| told(Failure::from(error));
         client.batch_execute("SAVEPOINT twicesafe").await.map_err(failed)?;
+        const TAKEN_BACK: &str = "ROLLBACK TO SAVEPOINT twicesafe; RELEASE SAVEPOINT twicesafe";
         let (applied, end) = match self.inside(transaction, order, hold).await {
+            Ok(applied) if applied.changed && matches!(applied.verdict, Verdict::Hold(_)) => {
+                (Ok(Applied { stored: None, changed: false, ..applied }), TAKEN_BACK)
+            }
             Ok(applied) => (Ok(applied), "RELEASE SAVEPOINT twicesafe"),
-            Err(failure) => (Err(told(failure)), "ROLLBACK TO SAVEPOINT twicesafe; RELEASE SAVEPOINT twicesafe"),
+            Err(failure) => (Err(told(failure)), TAKEN_BACK),
         };
         client.batch_execute(end).await.map_err(failed)?;
         applied
