@@ -90,7 +90,8 @@ impl Open {
         self
     }
 
-    /// Opens it, making or migrating it where needed.
+    /// Opens it, making or migrating it where needed. It belongs to no runtime: a ledger on disk or in a database has a thread of its
+    /// own for what must go on, and can be used from any runtime with timers.
     pub async fn open(self) -> Result<Ledger, Error> {
         let address = Address::parse(&self.address)?;
         let actor = match self.actor {
@@ -170,7 +171,7 @@ pub enum Claimed {
 }
 
 impl Ledger {
-    /// Opens the ledger at an address.
+    /// Opens the ledger at an address; see [`Open::open`].
     pub async fn open(address: &str) -> Result<Self, Error> {
         Open::at(address).open().await
     }

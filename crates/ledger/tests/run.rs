@@ -7,7 +7,7 @@ use twicesafe_ledger::{
     Source, Status, Trouble,
 };
 
-use crate::world::{Folder, Shop, intent, memory};
+use crate::world::{Folder, Shop, intent, memory, postgres};
 
 async fn run(ledger: &Ledger, intent: Intent, shop: &Shop) -> Result<twicesafe_ledger::Given, Error> {
     let shop = shop.clone();
@@ -303,4 +303,27 @@ async fn bad_input_is_refused_before_anything_is_stored() {
     assert_eq!(ledger.claim(&large).await.map(drop).unwrap_err().code(), Code::InputTooLarge);
     assert!(ledger.store().list(&Default::default(), None, 10).await.unwrap().intents.is_empty());
     assert_eq!(Ledger::open("mysql://x").await.map(drop).unwrap_err().code(), Code::LedgerAddress);
+}
+
+/// Whoever opens a ledger in one runtime, and uses it in another, finds it the same.
+#[test]
+fn a_ledger_belongs_to_no_runtime() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let folder = Folder::new();
+    for address in [runtime().block_on(postgres()), folder.sqlite()] {
+        let (opening, using) = (runtime(), runtime());
+        let ledger = opening.block_on(Ledger::open(&address)).unwrap();
+        let (shop, wait) = (Shop::default(), Duration::from_secs(1));
+        let order = |key: &str| Intent::new("shop/order", key).unwrap().wait(wait);
+        let in_time = |key: &str| {
+            let answered = async { tokio::time::timeout(wait * 5, run(&ledger, order(key), &shop)).await };
+            using.block_on(answered).expect("an answer in time").unwrap()
+        };
+        in_time("while the other has nothing to do");
+        drop(opening);
+        in_time("after the other has ended");
+        assert!(in_time("while the other has nothing to do").replayed);
+        assert_eq!(shop.effects(), 2, "{address}");
+        assert!(using.block_on(ledger.look(order("after the other has ended").name())).unwrap().is_some());
+    }
 }

@@ -91,7 +91,8 @@ async fn s15_who_wants_the_lane_of_a_transaction_is_answered_in_time() {
     const SLACK: Duration = Duration::from_secs(1);
     let (ledger, _, mut client) = setup().await;
     let transaction = client.transaction().await.unwrap();
-    let in_lane = |key: &str| Intent::new("shop/reserve", key).unwrap().lane("stock:7", None).unwrap().wait(WAIT);
+    let in_lane =
+        |key: &str| Intent::new("shop/reserve", key).unwrap().lane("stock:7", None).unwrap().wait(WAIT);
     ledger
         .transaction(&transaction, &in_lane("first"), async |_| {
             Ok::<_, std::convert::Infallible>(Answer::of("slow"))
@@ -132,7 +133,9 @@ async fn a_failing_act_leaves_nothing_behind() {
 #[tokio::test]
 async fn s1_a_transaction_that_was_overtaken_is_to_be_started_again() {
     let (ledger, url, mut client) = setup().await;
-    for (number, isolation) in [IsolationLevel::RepeatableRead, IsolationLevel::Serializable].into_iter().enumerate() {
+    for (number, isolation) in
+        [IsolationLevel::RepeatableRead, IsolationLevel::Serializable].into_iter().enumerate()
+    {
         let intent = || Intent::new("shop/reserve", &format!("order:{number}")).unwrap();
         let mut overtaken = true;
         let mut rounds = 0;

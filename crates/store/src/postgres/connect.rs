@@ -11,6 +11,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Config, Connection, Socket};
 
 use super::fitness;
+use super::home::Home;
 use super::tls::{self, Stream, Tls};
 use crate::address::{decoded, parameters};
 use crate::error::StoreError;
@@ -98,7 +99,9 @@ impl Failure {
     pub(super) fn into_error(self) -> StoreError {
         match self {
             Self::Lost(why) => StoreError::Away(why),
-            Self::InTheWay | Self::Overtaken(_) => StoreError::Away("another transaction has kept the intent locked".into()),
+            Self::InTheWay | Self::Overtaken(_) => {
+                StoreError::Away("another transaction has kept the intent locked".into())
+            }
             Self::Final(error) => error,
         }
     }
@@ -139,6 +142,19 @@ impl Place {
             self.tell(why);
         }
         connected
+    }
+
+    /// A connection that may hold a ledger, and the task that it needs.
+    async fn client(&self) -> Result<Client, Failure> {
+        let (client, connection) = self.connect().await?;
+        tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(error = because(&error), "a connection ended");
+            }
+        });
+        let checked = tokio::time::timeout(CONNECT_MAX, fitness::check(&client)).await;
+        checked.unwrap_or_else(|_| Err(Failure::Lost("the server does not answer".into())))?;
+        Ok(client)
     }
 
     /// Says why, seldom: callers are only told that the ledger is away, and many of them before it was given up.
@@ -208,17 +224,18 @@ fn without(url: &str, names: &[&str]) -> (String, BTreeMap<String, String>) {
 /// One connection. It is made when it is needed, and made again when it was lost.
 pub(super) struct Link {
     place: Place,
+    home: Arc<Home>,
     client: Mutex<Option<Arc<Client>>>,
 }
 
 impl Link {
-    pub(super) fn new(place: Place) -> Self {
-        Self { place, client: Mutex::default() }
+    pub(super) fn new(place: Place, home: Arc<Home>) -> Self {
+        Self { place, home, client: Mutex::default() }
     }
 
     /// Another connection to the same place.
     pub(super) fn another(&self) -> Self {
-        Self::new(self.place.clone())
+        Self::new(self.place.clone(), self.home.clone())
     }
 
     /// Connects, if necessary; once. What must not hold a ledger any more is as good as not connected.
@@ -228,15 +245,8 @@ impl Link {
             return Ok(client.clone());
         }
         *held = None;
-        let (client, connection) = self.place.connect().await?;
-        tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(error = because(&error), "a connection ended");
-            }
-        });
-        let checked = tokio::time::timeout(CONNECT_MAX, fitness::check(&client)).await;
-        checked.unwrap_or_else(|_| Err(Failure::Lost("the server does not answer".into())))?;
-        let client = Arc::new(client);
+        let place = self.place.clone();
+        let client = Arc::new(self.home.run(async move { place.client().await }).await?);
         *held = Some(client.clone());
         Ok(client)
     }

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use tokio_postgres::{Client, Transaction};
 use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Transaction};
 use twicesafe_core::{Verdict, WaitCause};
 
 use super::Shared;

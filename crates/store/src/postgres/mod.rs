@@ -9,6 +9,7 @@ mod columns;
 mod connect;
 mod fitness;
 pub(crate) mod guard;
+mod home;
 mod locked;
 mod open;
 mod read;
@@ -37,6 +38,7 @@ use crate::query::{Cursor, DueIntent, EarlierAnswer, Path};
 use crate::tally::Tally;
 use crate::{Dice, NameHash, NameHasher, QUEUE_MAX};
 use connect::{Failure, Link};
+use home::Home;
 use read::Readers;
 use time::DatabaseTime;
 pub(crate) use transfer::{Importing, Snapshot};
@@ -127,7 +129,8 @@ pub(crate) struct Postgres {
 impl Postgres {
     pub(crate) async fn open(url: &str) -> Result<Self, StoreError> {
         let place = connect::place(url)?;
-        let link = Link::new(place.clone());
+        let home = Home::start()?;
+        let link = Link::new(place.clone(), home.clone());
         let shown = crate::Address::Postgres(url.to_owned()).to_string();
         let client = link.client().await.map_err(Failure::into_error)?;
         let opened = open::ledger(&client, &shown).await.map_err(Failure::into_error)?;
@@ -145,14 +148,15 @@ impl Postgres {
             look_sql: read::look_sql(&opened.schema),
             schema: opened.schema,
         });
-        let readers = Readers::new(shared.clone(), &place);
+        let readers = Readers::new(shared.clone(), &place, &home);
         let (queue, errands) = mpsc::channel(QUEUE_MAX);
         let errands = Arc::new(Queue::new(errands));
         let first_slot = i64::from(shared.dice.roll());
-        let links = std::iter::once(link).chain(std::iter::repeat_with(|| Link::new(place.clone())));
+        let new_link = || Link::new(place.clone(), home.clone());
+        let links = std::iter::once(link).chain(std::iter::repeat_with(new_link));
         for (number, link) in (0..CONNECTIONS).zip(links) {
             let slot = (first_slot + number) % SLOTS;
-            tokio::spawn(Worker::new(shared.clone(), link, errands.clone(), slot).run());
+            home.spawn(Worker::new(shared.clone(), link, errands.clone(), slot).run());
         }
         Ok(Self { shared, queue, readers })
     }

@@ -14,6 +14,7 @@ use twicesafe_core::{Actor, Answer, Body, ExternalId, Fence, IntentId, Status, T
 use super::Shared;
 use super::columns::{self, at, bytes, damaged, get, needed, number};
 use super::connect::{Failure, Link, Patience, Place};
+use super::home::Home;
 use crate::NameHash;
 use crate::codec;
 use crate::error::StoreError;
@@ -39,8 +40,8 @@ pub(super) struct Readers {
 }
 
 impl Readers {
-    pub(super) fn new(shared: Arc<Shared>, place: &Place) -> Self {
-        let links = (0..READERS).map(|_| Link::new(place.clone())).collect();
+    pub(super) fn new(shared: Arc<Shared>, place: &Place, home: &Arc<Home>) -> Self {
+        let links = (0..READERS).map(|_| Link::new(place.clone(), home.clone())).collect();
         Self { shared, links, next: AtomicUsize::new(0) }
     }
 

@@ -309,7 +309,9 @@ impl Worker {
     /// others of the same lane are told so with it, and need not wait in vain one after the other.
     async fn tell(&self, tasks: &mut [Task], failure: Failure, patience: &Patience) {
         let told = match (failure, tasks[0].claims_in()) {
-            (failure, Some(lane)) if failure.is_in_the_way() => patience.bound(self.now()).await.map(|now| (now, lane)),
+            (failure, Some(lane)) if failure.is_in_the_way() => {
+                patience.bound(self.now()).await.map(|now| (now, lane))
+            }
             (failure, _) => Err(failure),
         };
         let (now, lane) = match told {

@@ -45,7 +45,8 @@ async fn s42_a_database_that_loses_what_it_acknowledged_is_refused() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s20_a_database_that_cannot_hold_every_text_is_refused() {
     for encoding in ["LATIN1", "SQL_ASCII"] {
-        let database = Database::create_with(&format!("ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0")).await;
+        let database =
+            Database::create_with(&format!("ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0")).await;
         check_refused(&Address::Postgres(database.url()), Code::LedgerUnfit).await;
         database.run("CREATE TABLE intent (nothing_of_ours int)").await;
         database.delete().await;
@@ -64,7 +65,8 @@ async fn s42_every_new_connection_asks_whether_the_database_loses_what_it_acknow
     assert_eq!(refused(&store, "before").await, None);
     let end_all = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
                    WHERE datname = current_database() AND pid <> pg_backend_pid()";
-    let set = |value| format!("ALTER DATABASE {} SET synchronous_commit = {value}; {end_all}", database.name());
+    let set =
+        |value| format!("ALTER DATABASE {} SET synchronous_commit = {value}; {end_all}", database.name());
     database.run(&set("off")).await;
     for key in ["a", "b"] {
         assert_eq!(refused(&store, key).await, Some(Code::UnsafeDurability));
