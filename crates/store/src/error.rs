@@ -39,6 +39,12 @@ pub enum StoreError {
     /// Its texts could not be stored there.
     #[error("the database has the encoding {0}, and cannot hold every text")]
     Encoding(String),
+    /// There is no place in it for tables.
+    #[error("no schema of the search path of {0} exists, or may be used")]
+    NoSchema(String),
+    /// The caller's own transaction is somewhere else.
+    #[error("the transaction is on another database than the ledger")]
+    OtherDatabase,
     /// The caller's own transaction gave way to another one; by SQLSTATE.
     #[error("another transaction was in the way, and this one has to be started again ({0})")]
     StartAgain(String),
@@ -73,7 +79,8 @@ impl StoreError {
             Self::DiskFull => Code::DiskFull,
             Self::NetworkFileSystem { .. } => Code::NetworkFileSystem,
             Self::UnsafeDurability(_) => Code::UnsafeDurability,
-            Self::Encoding(_) => Code::LedgerUnfit,
+            Self::Encoding(_) | Self::NoSchema(_) => Code::LedgerUnfit,
+            Self::OtherDatabase => Code::OtherDatabase,
             Self::StartAgain(_) => Code::StartAgain,
             Self::NotTrusted(_) => Code::LedgerNotTrusted,
             Self::Damaged(_) => Code::LedgerDamaged,
@@ -110,6 +117,10 @@ impl StoreError {
             Self::Encoding(_) => {
                 "Create a database with ENCODING 'UTF8' for the ledger, and name that one in the address."
             }
+            Self::NoSchema(_) => {
+                "Create a schema for the ledger that its user may use, or name one that exists in search_path."
+            }
+            Self::OtherDatabase => "Connect the client to the same server and database as the ledger.",
             Self::StartAgain(_) => "Roll the transaction back and start it again from the beginning.",
             Self::NotTrusted(_) => {
                 "Compare sslmode, sslrootcert, sslcert and sslkey in the address with what the server shows."

@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 use tokio_postgres::{Client, IsolationLevel, NoTls, Transaction};
-use twicesafe_core::{Policy, Status, Verdict, WaitCause};
+use twicesafe_core::{Code, Policy, Status, Verdict, WaitCause};
 use twicesafe_store::{Applied, Guard, Order, Store};
 
 use crate::conformance::audit;
 use crate::orders::{answered, claim, name, settle};
-use crate::world::{Kind, Place, World};
+use crate::world::{Kind, Place, World, postgres_url};
 
 /// A ledger, and a caller with a connection and a table of its own.
 struct Scene {
@@ -41,7 +41,11 @@ impl Scene {
 /// As a caller would connect: with a search path and a lock timeout of its own.
 async fn connect(world: &World) -> Client {
     let Place::Database(database) = &world.place else { panic!("a ledger in a database") };
-    let (client, connection) = tokio_postgres::connect(&database.url(), NoTls).await.unwrap();
+    connect_to(&database.url()).await
+}
+
+async fn connect_to(url: &str) -> Client {
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
     tokio::spawn(connection);
     client.batch_execute("SET search_path = pg_catalog; SET lock_timeout = '7s'").await.unwrap();
     client
@@ -227,5 +231,29 @@ async fn s15_a_lane_that_somebody_locked_by_hand_is_waited_for_once() {
     }
     assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
     scene.client.batch_execute("COMMIT").await.unwrap();
+    scene.end().await;
+}
+
+/// In a database without a ledger, in one with another, and in a copy.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s7_a_transaction_on_another_database_is_refused() {
+    let scene = Scene::new().await;
+    let other = scene.world.beside(Kind::Postgres).await;
+    let key = "SELECT encode(hash_key, 'hex') FROM public.ledger";
+    let key: String = scene.client.query_typed_one(key, &[]).await.unwrap().get(0);
+    let with_another = connect_to(&other.address().to_string()).await;
+    let without = connect_to(&postgres_url()).await;
+    for (mut client, is_copy) in [(without, false), (with_another, false), (connect(&other).await, true)] {
+        if is_copy {
+            other.sql(&format!("UPDATE ledger SET hash_key = decode('{key}', 'hex')")).await;
+        }
+        let transaction = client.transaction().await.unwrap();
+        let refused = scene.guard.claim(&transaction, claim("a", &Policy::default()).into()).await;
+        assert_eq!(refused.unwrap_err().code(), Code::OtherDatabase);
+        transaction.batch_execute("SELECT 'it goes on'").await.unwrap();
+        transaction.commit().await.unwrap();
+    }
+    assert_eq!(other.store.find(&name("a")).await.unwrap(), None);
+    other.end().await;
     scene.end().await;
 }

@@ -62,6 +62,7 @@ pages! {
     ValueRefused "TS0054"
     LedgerUnfit "TS0055"
     StartAgain "TS0056"
+    OtherDatabase "TS0057"
     CommandNotStarted "TS0060"
     BadInputFile "TS0061"
     BadRequest "TS0070"

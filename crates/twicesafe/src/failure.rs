@@ -82,6 +82,7 @@ pub(crate) fn exit_status_of(code: Code) -> u8 {
         | Code::ValueRefused
         | Code::LedgerUnfit
         | Code::StartAgain
+        | Code::OtherDatabase
         | Code::Overloaded => 125,
         Code::KeyMissing
         | Code::KeyInvalid

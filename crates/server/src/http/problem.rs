@@ -162,6 +162,7 @@ pub(crate) fn status_of(code: Code) -> StatusCode {
         | Code::UnsafeDurability
         | Code::LedgerUnfit
         | Code::StartAgain
+        | Code::OtherDatabase
         | Code::LedgerNotTrusted
         | Code::LedgerDamaged
         | Code::ClockJumped

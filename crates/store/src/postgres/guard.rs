@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use tokio_postgres::types::Type;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Transaction};
 use twicesafe_core::{Verdict, WaitCause};
 
@@ -12,6 +13,7 @@ use super::columns::get;
 use super::connect::Failure;
 use super::locked::{self, Came, Candidate};
 use super::write::Manner;
+use crate::NameHash;
 use crate::error::StoreError;
 use crate::plan::{Applied, Order};
 
@@ -76,12 +78,10 @@ impl Guard {
     ) -> Result<Applied, Failure> {
         let client = transaction.client();
         let hash = self.shared.hash_of(order).filter(|_| hold);
-        if let Some(hash) = hash {
-            let sql = self.shared.within("SELECT @ledger_hold($1)");
-            let row = client.query_typed_one(&sql, &[(&locked::name_lock(&hash), Type::INT8)]).await?;
-            if !get::<bool>(&row, 0)? {
-                return self.told_to_wait(client, WaitCause::Pending).await;
-            }
+        if let Some(hash) = hash
+            && !self.hold(client, &hash).await?
+        {
+            return self.told_to_wait(client, WaitCause::Pending).await;
         }
         // Nobody may have to wait for the caller to commit: the counts go where nobody else counts.
         let slot = i64::MIN | i64::from_be_bytes(crate::random());
@@ -106,6 +106,26 @@ impl Guard {
         Err(Failure::InTheWay)
     }
 
+    /// Keeps a name; false when another transaction has kept it too long. Also tells whether the transaction is where the ledger
+    /// is: in another database, or in a copy of it, nobody would hear of the act.
+    async fn hold(&self, client: &Client, hash: &NameHash) -> Result<bool, Failure> {
+        let sql = self.shared.within(
+            "SELECT d.oid = $2 AND l.hash_key = $3, @ledger_hold($1) FROM pg_catalog.pg_database d, @ledger l
+             WHERE d.datname = pg_catalog.current_database()",
+        );
+        let key = &self.shared.hasher.key()[..];
+        let values: [(&(dyn ToSql + Sync), Type); 3] =
+            [(&locked::name_lock(hash), Type::INT8), (&self.shared.database, Type::OID), (&key, Type::BYTEA)];
+        let row = match client.query_typed_opt(&sql, &values).await {
+            Err(error) if error.code().is_some_and(is_nothing_of_ours) => None,
+            row => row?,
+        };
+        match row {
+            Some(row) if get(&row, 0)? => Ok(get(&row, 1)?),
+            _ => Err(StoreError::OtherDatabase.into()),
+        }
+    }
+
     async fn told_to_wait(&self, client: &Client, cause: WaitCause) -> Result<Applied, Failure> {
         let now = self.shared.now(client).await?;
         Ok(locked::told_to_wait(&self.shared, now, cause))
@@ -118,4 +138,10 @@ fn told(failure: Failure) -> StoreError {
         Failure::Overtaken(state) => StoreError::StartAgain(state),
         failure => failure.into_error(),
     }
+}
+
+/// Whether there is no such function, table or schema.
+fn is_nothing_of_ours(code: &SqlState) -> bool {
+    let missing = [SqlState::UNDEFINED_FUNCTION, SqlState::UNDEFINED_TABLE, SqlState::INVALID_SCHEMA_NAME];
+    missing.contains(code)
 }

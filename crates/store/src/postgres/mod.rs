@@ -64,6 +64,8 @@ pub(crate) struct Shared {
     held: Mutex<HashMap<NameHash, Instant>>,
     /// Where the tables are, quoted and with a dot.
     schema: String,
+    /// The number of the database they are in.
+    database: u32,
     row_types: RowTypes,
     apply_sql: String,
     look_sql: String,
@@ -146,6 +148,7 @@ impl Postgres {
             row_types: opened.row_types,
             apply_sql: write::apply_sql(&opened.schema),
             look_sql: read::look_sql(&opened.schema),
+            database: opened.database,
             schema: opened.schema,
         });
         let readers = Readers::new(shared.clone(), &place, &home);

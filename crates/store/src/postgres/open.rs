@@ -33,6 +33,8 @@ pub(super) struct Opened {
     pub(super) hash_key: [u8; 32],
     /// Where its tables are, quoted and with a dot, to be put before their names.
     pub(super) schema: String,
+    /// The number of the database it is in.
+    pub(super) database: u32,
     pub(super) now: Timestamp,
     pub(super) recovering_since: Option<Timestamp>,
     pub(super) row_types: RowTypes,
@@ -53,8 +55,12 @@ pub(super) async fn ledger(client: &Client, shown: &str) -> Result<Opened, Failu
 /// nothing left to do.
 async fn migrate(client: &Client, shown: &str) -> Result<Opened, Failure> {
     client.query_typed("SELECT pg_advisory_xact_lock($1)", &[(&MIGRATION_LOCK, Type::INT8)]).await?;
-    let row = client.query_typed_one("SELECT quote_ident(current_schema())", &[]).await?;
-    let schema = format!("{}.", needed(get::<Option<&str>>(&row, 0)?, "there is no schema to be in")?);
+    let sql =
+        "SELECT quote_ident(current_schema()), d.oid FROM pg_database d WHERE d.datname = current_database()";
+    let row = client.query_typed_one(sql, &[]).await?;
+    let no_schema = || StoreError::NoSchema(shown.to_owned());
+    let schema = format!("{}.", get::<Option<&str>>(&row, 0)?.ok_or_else(no_schema)?);
+    let database = get(&row, 1)?;
     let known = MIGRATIONS.len() as i64;
     let found = schema_version(client, shown).await?;
     if found > known {
@@ -86,6 +92,7 @@ async fn migrate(client: &Client, shown: &str) -> Result<Opened, Failure> {
         row_types,
         hash_key: needed(bytes(&row, 0)?, "a ledger without a key")?,
         schema,
+        database,
         now: Timestamp::from_millis(get(&row, 1)?),
         recovering_since: at(&row, 2)?,
     })

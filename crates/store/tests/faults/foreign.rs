@@ -53,6 +53,16 @@ async fn s20_a_database_that_cannot_hold_every_text_is_refused() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_search_path_without_a_schema_is_told_what_to_do() {
+    let database = Database::create().await;
+    let nowhere = Address::Postgres(format!("{}?options=-csearch_path%3Dnowhere", database.url()));
+    check_refused(&nowhere, Code::LedgerUnfit).await;
+    database.run("CREATE SCHEMA nowhere").await;
+    drop(Store::open(&nowhere, Options::default()).await.unwrap());
+    database.delete().await;
+}
+
 /// The code that a claim is refused with.
 async fn refused(store: &Store, key: &str) -> Option<Code> {
     store.apply_one(claim(key, &Policy::default()).into()).await.err().map(|error| error.code())
