@@ -33,6 +33,14 @@ pub enum StoreError {
         /// The kind of file system.
         kind: String,
     },
+    /// Reached under more than one name, each of which would have a log of its own.
+    #[error("{path} has a second name: {how}")]
+    SecondName {
+        /// The ledger's file.
+        path: String,
+        /// Why it has one.
+        how: &'static str,
+    },
     /// Set up to lose what it acknowledged (S42).
     #[error("the database has {0}, and would lose what it acknowledged")]
     UnsafeDurability(String),
@@ -78,6 +86,7 @@ impl StoreError {
             Self::ReadOnly(_) => Code::LedgerReadOnly,
             Self::DiskFull => Code::DiskFull,
             Self::NetworkFileSystem { .. } => Code::NetworkFileSystem,
+            Self::SecondName { .. } => Code::LedgerSecondName,
             Self::UnsafeDurability(_) => Code::UnsafeDurability,
             Self::Encoding(_) | Self::NoSchema(_) => Code::LedgerUnfit,
             Self::OtherDatabase => Code::OtherDatabase,
@@ -112,6 +121,9 @@ impl StoreError {
             Self::DiskFull => "Make room on the ledger's disk, then send the same again.",
             Self::NetworkFileSystem { .. } => {
                 "Put the ledger on a local disk, or use PostgreSQL to share it."
+            }
+            Self::SecondName { .. } => {
+                "Mount the folder, not the file; remove hard links, and use symbolic ones instead."
             }
             Self::UnsafeDurability(_) => "Set fsync, full_page_writes and synchronous_commit to on.",
             Self::Encoding(_) => {

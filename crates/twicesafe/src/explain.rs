@@ -63,6 +63,7 @@ pages! {
     LedgerUnfit "TS0055"
     StartAgain "TS0056"
     OtherDatabase "TS0057"
+    LedgerSecondName "TS0058"
     CommandNotStarted "TS0060"
     BadInputFile "TS0061"
     BadRequest "TS0070"

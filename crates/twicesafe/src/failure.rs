@@ -76,6 +76,7 @@ pub(crate) fn exit_status_of(code: Code) -> u8 {
         | Code::LedgerReadOnly
         | Code::DiskFull
         | Code::NetworkFileSystem
+        | Code::LedgerSecondName
         | Code::UnsafeDurability
         | Code::LedgerNotTrusted
         | Code::LedgerDamaged

@@ -159,6 +159,7 @@ pub(crate) fn status_of(code: Code) -> StatusCode {
         | Code::LedgerReadOnly
         | Code::DiskFull
         | Code::NetworkFileSystem
+        | Code::LedgerSecondName
         | Code::UnsafeDurability
         | Code::LedgerUnfit
         | Code::StartAgain

@@ -6,6 +6,7 @@
 
 mod checkpoint;
 mod open;
+mod place;
 mod read;
 mod recent;
 mod transfer;
@@ -128,21 +129,22 @@ pub(crate) struct Sqlite {
 impl Sqlite {
     pub(crate) fn open(path: &Path, options: &Options) -> Result<Self, StoreError> {
         let clock: Arc<dyn Clock> = options.clock.clone();
-        let (connection, known) = open::writable(path, options)?;
+        let path = place::of_ledger(path)?;
+        let (connection, known) = open::writable(&path, options)?;
         let time = LedgerTime::new(clock);
         // Also after a restart, and if the clock was set back meanwhile (S10).
         time.read(Some(known.last));
         let shared = Arc::new(Shared {
-            path: path.to_owned(),
             hasher: NameHasher::new(known.hash_key),
             time,
             policies: Policies::default(),
             dice: Dice::new(),
             batch_max: options.batch_max.max(1),
             tally: Default::default(),
-            recent: if options.remember { Recent::of(path) } else { Recent::default() },
+            recent: if options.remember { Recent::of(&path) } else { Recent::default() },
             odds: Odds::default(),
             queued: AtomicUsize::new(0),
+            path,
         });
         let readers = Readers::new(shared.clone());
         let (queue, errands) = channel();

@@ -27,17 +27,8 @@ pub(super) struct Known {
     pub(super) last: Noted,
 }
 
-/// Opens the file for the writer, and makes or migrates it.
+/// Opens the file for the writer, and makes or migrates it. Its path is the one of [`super::place`].
 pub(super) fn writable(path: &Path, options: &Options) -> Result<(Connection, Known), StoreError> {
-    check_file_system(path)?;
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
-        return Err(StoreError::ReadOnly(format!("the folder {} does not exist", folder.display())));
-    }
-    // A folder, a device or a pipe.
-    if path.exists() && !path.is_file() {
-        return Err(StoreError::NotOurs(path.display().to_string()));
-    }
     let flags =
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = connect(path, flags)?;
@@ -162,51 +153,6 @@ pub(super) fn noted(at: i64, tick: i64, boot: i64) -> Noted {
     Noted { at: Timestamp::from_millis(at), monotonic: Duration::from_millis(tick.unsigned_abs()), boot }
 }
 
-/// SQLite's locks and shared memory do not work over a network (S42).
-fn check_file_system(path: &Path) -> Result<(), StoreError> {
-    let Ok(mounts) = std::fs::read_to_string("/proc/self/mounts") else { return Ok(()) };
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let Ok(folder) = folder.canonicalize() else { return Ok(()) };
-    match network_file_system(&mounts, &folder) {
-        Some(kind) => {
-            Err(StoreError::NetworkFileSystem { path: path.display().to_string(), kind: kind.to_owned() })
-        }
-        None => Ok(()),
-    }
-}
-
-const NETWORK_FILE_SYSTEMS: [&str; 14] = [
-    "nfs",
-    "nfs4",
-    "cifs",
-    "smb3",
-    "smbfs",
-    "9p",
-    "afs",
-    "ceph",
-    "glusterfs",
-    "lustre",
-    "ncpfs",
-    "fuse.sshfs",
-    "fuse.glusterfs",
-    "fuse.ceph",
-];
-
-fn network_file_system<'a>(mounts: &'a str, folder: &Path) -> Option<&'a str> {
-    let mount = |line: &'a str| {
-        let mut words = line.split(' ');
-        let point = words.nth(1)?.replace("\\040", " ");
-        Some((point, words.next()?))
-    };
-    let (_, kind) = mounts
-        .lines()
-        .filter_map(mount)
-        .filter(|(point, _)| folder.starts_with(point))
-        // The last of equally long ones is mounted over the others.
-        .max_by_key(|(point, _)| point.len())?;
-    NETWORK_FILE_SYSTEMS.contains(&kind).then_some(kind)
-}
-
 pub(super) fn prepared<'a>(connection: &'a Connection, sql: &str) -> Result<CachedStatement<'a>, StoreError> {
     ran(connection.prepare_cached(sql))
 }
@@ -235,20 +181,5 @@ fn from_sqlite(error: rusqlite::Error) -> StoreError {
             StoreError::Damaged("a row that every ledger has is not there".into())
         }
         _ => StoreError::Away(error.to_string()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn s42_network_file_systems_are_told_from_local_ones() {
-        let mounts = "/dev/vda / ext4 rw 0 0\nserver:/x /mnt/my\\040share nfs4 rw 0 0\ntmpfs /mnt/my\\040share/local tmpfs rw 0 0\n";
-        let kind = |folder: &str| network_file_system(mounts, Path::new(folder));
-        assert_eq!(kind("/home"), None);
-        assert_eq!(kind("/mnt/my share/a"), Some("nfs4"));
-        assert_eq!(kind("/mnt/my share/local/a"), None);
-        assert_eq!(kind("/mnt/my sharex"), None);
     }
 }

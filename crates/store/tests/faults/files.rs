@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use twicesafe_core::{Action, Code, Forget, Policy};
+use twicesafe_core::{Action, Code, Forget, Policy, Reset, Verdict};
 use twicesafe_store::{Address, Options, Store};
 
 use super::check_refused;
@@ -58,6 +58,82 @@ async fn a_folder_that_does_not_exist_is_not_made() {
     let folder = Folder::new();
     check_refused(&at(&folder.path().join("no/such/folder/ledger.db")), Code::LedgerReadOnly).await;
     assert!(!folder.path().join("no").exists());
+}
+
+#[tokio::test]
+async fn s42_a_hard_link_is_a_second_name_and_is_refused() {
+    let folder = Folder::new();
+    drop(Store::open(&at(&folder.ledger()), Options::default()).await.unwrap());
+    let linked = folder.path().join("linked.db");
+    std::fs::hard_link(folder.ledger(), &linked).unwrap();
+    check_refused(&at(&linked), Code::LedgerSecondName).await;
+    check_refused(&at(&folder.ledger()), Code::LedgerSecondName).await;
+    assert!(!folder.path().join("linked.db-wal").exists(), "nothing was made beside it");
+    std::fs::remove_file(&linked).unwrap();
+    Store::open(&at(&folder.ledger()), Options::default()).await.unwrap();
+}
+
+#[tokio::test]
+async fn s42_symbolic_links_share_the_log_of_the_file() {
+    let folder = Folder::new();
+    let real = folder.path().join("real");
+    std::fs::create_dir(&real).unwrap();
+    let links = [folder.path().join("a.db"), folder.path().join("b.db")];
+    for link in &links {
+        std::os::unix::fs::symlink("real/ledger.db", link).unwrap();
+    }
+    let remember = || Options { remember: true, ..Options::default() };
+    let a = Store::open(&at(&links[0]), remember()).await.unwrap();
+    let b = Store::open(&at(&links[1]), remember()).await.unwrap();
+    let policy = Policy::default();
+    let claimed = a.apply_one(claim("k", &policy).into()).await.unwrap();
+    let second = b.apply_one(claim("k", &policy).into()).await.unwrap();
+    assert!(matches!(second.verdict, Verdict::Wait(_)), "{:?}", second.verdict);
+    let done = a.apply_one(settle(&claimed, answered("done"))).await.unwrap();
+    for _ in 0..2 {
+        let again = b.apply_one(claim("k", &policy).into()).await.unwrap();
+        assert!(matches!(again.verdict, Verdict::Replay(_)), "{:?}", again.verdict);
+    }
+    let reset = Action::Reset(Reset { generation: 1, reason: "again".into() });
+    a.apply_one(about(&done, "ann", reset)).await.unwrap();
+    let afresh = b.apply_one(claim("k", &policy).into()).await.unwrap();
+    assert!(matches!(afresh.verdict, Verdict::Proceed(_)), "{:?}", afresh.verdict);
+    let beside = std::fs::read_dir(folder.path()).unwrap().count();
+    assert_eq!(beside, 3, "two links and the folder: the log is beside the file");
+}
+
+/// Only where the test may mount: elsewhere it shows nothing.
+#[tokio::test]
+async fn s42_a_file_that_is_mounted_by_itself_is_refused_and_its_folder_is_not() {
+    let unshare = || {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--propagation", "private"]);
+        command
+    };
+    let folder = Folder::new();
+    let mounted = folder.path().join("mounted");
+    std::fs::create_dir(&mounted).unwrap();
+    let may_mount = unshare().args(["mount", "--bind"]).args([folder.path(), &mounted]).status();
+    if !may_mount.is_ok_and(|status| status.success()) {
+        eprintln!("not tested: this user may not mount");
+        return;
+    }
+    go(&folder);
+    let host = folder.path().join("host");
+    std::fs::create_dir(&host).unwrap();
+    drop(Store::open(&at(&host.join("ledger.db")), Options::default()).await.unwrap());
+    std::fs::write(mounted.join("ledger.db"), "").unwrap();
+    let file = (host.join("ledger.db"), mounted.join("ledger.db"), "code TS0055");
+    let its_folder = (host.clone(), mounted.clone(), "opened");
+    for (from, to, expected) in [file, its_folder] {
+        let mut command = unshare();
+        command
+            .args(["sh", "-c", "mount --bind \"$1\" \"$2\" && shift 2 && exec \"$@\"", "sh"])
+            .args([from, to]);
+        command.arg(std::env::current_exe().unwrap());
+        let (lines, _) = heard(start(command, "say", &at(&mounted.join("ledger.db")), folder.path()));
+        assert!(lines.iter().any(|line| line == expected), "{expected}: {lines:?}");
+    }
 }
 
 #[tokio::test]
