@@ -4,7 +4,8 @@
 //! (a [`Record`]), what somebody wants ([`Command`]) and the time ([`Moment`]) go in; what is true afterwards, what
 //! is written into the journal and what the caller is told (a [`Transition`]) come out.
 //!
-//! What this crate does not know: clocks, randomness, threads, databases, HTTP. Time and dice are arguments.
+//! What this crate does not know: clocks, randomness, threads, databases, HTTP (but for what its statuses mean by S16 to S19). Time
+//! and dice are arguments.
 //! That is why the same rules run on three stores, under a property test and under a model checker, and why a
 //! store can only be wrong about storing.
 //!
@@ -17,6 +18,7 @@ mod decide;
 mod fingerprint;
 pub mod journal;
 mod lane;
+mod meaning;
 mod moment;
 mod name;
 mod permit;
@@ -34,6 +36,7 @@ pub use command::{
 pub use decide::decide;
 pub use fingerprint::{Fingerprint, Recipe, canonical_json, canonical_json_of, has_duplicate_names};
 pub use lane::{IntentId, Lane, LaneName, Place, Waiting};
+pub use meaning::Meaning;
 pub use moment::{Moment, Timestamp};
 pub use name::{
     Actor, InvalidName, KEY_BYTES_MAX, Key, KeyPart, KeySuspicion, NAME_BYTES_MAX, Name, Scope, Step,

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use twicesafe_core::{Name, Report, destination_key};
+use twicesafe_core::{Answer, Meaning, Name, Outcome, Recovery, Report, destination_key};
 use twicesafe_store::{Stored, Tick};
 
 use crate::error::Error;
@@ -54,6 +54,19 @@ impl Attempt {
     /// A key for destinations that deduplicate themselves: the same for every attempt of a generation.
     pub fn destination_key(&self) -> String {
         destination_key(&self.0.name, self.0.permit.generation)
+    }
+
+    /// What an HTTP destination said, by the status of its answer: 2xx is the answer, 408 and 5xx say that nobody knows, 425 and 429
+    /// that it was not taken, 401, 403 and 407 that the caller must mend something first, other 4xx that it was refused (S16 to S19).
+    ///
+    /// HTTP clients do not fail on a status by themselves, and a stored error page would be given again as if it were success.
+    /// Where a destination means something else by a status, say so with [`Trouble`]. Let the client follow no redirects.
+    pub fn by_http_status(&self, status: u16, answer: Answer) -> Result<Answer, Trouble> {
+        let has_native_key = matches!(self.believed().record.policy.recovery, Recovery::NativeKey { .. });
+        match Meaning::of_http_status(status, has_native_key).outcome(status, answer, None) {
+            Outcome::Answered(answer) => Ok(answer),
+            other => Err(Trouble::from_outcome(other)),
+        }
     }
 
     /// What the intent is called.
@@ -120,9 +133,9 @@ impl Permit {
     }
 
     /// Says what happened: `Ok` with the destination's answer, or what kind of trouble there was.
-    pub async fn settle(self, result: Result<twicesafe_core::Answer, Trouble>) -> Result<Arc<Stored>, Error> {
+    pub async fn settle(self, result: Result<Answer, Trouble>) -> Result<Arc<Stored>, Error> {
         let report = match result {
-            Ok(answer) => Report::Act(twicesafe_core::Outcome::Answered(answer)),
+            Ok(answer) => Report::Act(Outcome::Answered(answer)),
             Err(trouble) => trouble.0,
         };
         self.report(report).await

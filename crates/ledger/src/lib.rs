@@ -78,9 +78,9 @@ pub use transaction::TransactionError;
 pub use trouble::Trouble;
 pub use twicesafe_core::{
     Actor, Alert, Answer, ApprovalRule, Backoff, Body, Code, CommandId, Counts, ExternalId, Fence, Finding,
-    Fingerprint, Grant, IntentId, InvalidName, InvalidPolicy, Key, KeyPart, LaneName, Lookup, Name, Noted,
-    Notice, OnMismatch, OnReview, Outcome, PermitKind, Policy, Recipe, Record, Recovery, Refusal, Replay,
-    Report, Resolution, Scope, Source, Status, Timestamp, Verdict, VersionMeans, Wait, WaitCause,
+    Fingerprint, Grant, IntentId, InvalidName, InvalidPolicy, Key, KeyPart, LaneName, Lookup, Meaning, Name,
+    Noted, Notice, OnMismatch, OnReview, Outcome, PermitKind, Policy, Recipe, Record, Recovery, Refusal,
+    Replay, Report, Resolution, Scope, Source, Status, Timestamp, Verdict, VersionMeans, Wait, WaitCause,
     compensation_key, destination_key, journal,
 };
 pub use twicesafe_store::{

@@ -3,6 +3,7 @@
 
 mod people;
 mod processes;
+mod readme;
 mod run;
 mod sweeps;
 mod transaction;

@@ -9,7 +9,7 @@ use hyper::Request;
 use hyper::header::{ACCEPT_ENCODING, HeaderMap};
 use serde_json::Value;
 use tokio::sync::OwnedSemaphorePermit;
-use twicesafe_ledger::{Answer, Attempt, Counts, Finding, Ledger, Outcome, Recovery, Trouble};
+use twicesafe_ledger::{Answer, Attempt, Counts, Finding, Ledger, Meaning, Outcome, Recovery, Trouble};
 
 use super::answer::{Limits, Whole};
 use super::expression::Sight;
@@ -21,7 +21,7 @@ use super::route::Route;
 use super::sending::{Sending, is_credential};
 use super::told;
 use super::upstream::{Care, Failure};
-use crate::config::destinations::{Means, When};
+use crate::config::destinations::When;
 
 /// The header by which callers, and many destinations, tell repetitions.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
@@ -168,7 +168,7 @@ impl Errand {
         let sight = Sight { request: Some(&self.view), answer: Some(&nothing), ..Sight::default() };
         let seen =
             Seen { status: head.status().as_u16(), retry_after: None, sight, in_doubt: attempt.in_doubt() };
-        (self.route.table.meaning(&seen) == Means::Answered).then_some(())?;
+        (self.route.table.meaning(&seen) == Meaning::Answered).then_some(())?;
         let mut headers = head.headers().clone();
         told::mark(&mut headers, &attempt.stored());
         caller.handover.begin(head.status(), headers)

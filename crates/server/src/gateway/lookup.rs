@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http_body_util::{BodyExt, Limited};
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use twicesafe_ledger::{Attempt, Body, Finding};
+use twicesafe_ledger::{Attempt, Body, Finding, Meaning};
 
 use super::act::{Errand, drop_credentials, request};
 use super::answer::Whole;
@@ -12,7 +12,6 @@ use super::outcome::Seen;
 use super::route::Asking;
 use super::sending::{Sending, is_credential};
 use super::upstream::{Care, Failure};
-use crate::config::destinations::Means;
 
 /// Largest answer of a lookup.
 const LOOKUP_BYTES_MAX: usize = 4 << 20;
@@ -56,7 +55,7 @@ impl Errand {
         let view = whole.view();
         let sight = Sight { answer: Some(&view), ..sight };
         let seen = Seen { status, retry_after: None, sight, in_doubt: false };
-        let is_success = self.route.table.meaning(&seen) == Means::Answered;
+        let is_success = self.route.table.meaning(&seen) == Meaning::Answered;
         let sight = seen.sight;
         let no_success = || silent(format!("it answered {status}, which is no success here"));
         match asking.found.as_ref().map_or(Ok(true), |found| found.holds(&sight)) {

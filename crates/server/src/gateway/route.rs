@@ -256,7 +256,12 @@ impl Route {
             owner: rules.owner.clone(),
             table: Table {
                 readings: readings(&rules, notes),
-                after_doubt: rules.after_doubt.clone().unwrap_or_default(),
+                after_doubt: rules
+                    .after_doubt
+                    .iter()
+                    .flatten()
+                    .map(|(status, means)| (*status, (*means).into()))
+                    .collect(),
                 refusal_replayed_for: rules.refusal_replayed_for.map(|span| span.0),
                 has_native_key: native_key.is_some(),
             },
@@ -354,7 +359,7 @@ fn readings(rules: &Rules, notes: &mut Notes) -> Vec<Reading> {
             Some(text) => Some(notes.take("outcomes", Expression::parse(text, OF_ANSWER))?),
             None => None,
         };
-        Some(Reading { status: reading.status, when, means: reading.means })
+        Some(Reading { status: reading.status, when, means: reading.means.into() })
     };
     outcomes.0.iter().filter_map(read).collect()
 }

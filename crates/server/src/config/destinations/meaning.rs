@@ -7,6 +7,7 @@ use std::fmt;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use twicesafe_ledger::Meaning;
 
 /// What an answer means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, JsonSchema)]
@@ -24,6 +25,19 @@ pub enum Means {
     Partial,
     /// The caller must mend something first; counts as no attempt.
     PassedOn,
+}
+
+impl From<Means> for Meaning {
+    fn from(means: Means) -> Self {
+        match means {
+            Means::Answered => Self::Answered,
+            Means::Refused => Self::Refused,
+            Means::NotSent => Self::NotSent,
+            Means::Unknown => Self::Unknown,
+            Means::Partial => Self::Partial,
+            Means::PassedOn => Self::PassedOn,
+        }
+    }
 }
 
 /// One line of the table.
