@@ -123,7 +123,7 @@ async fn s42_a_file_that_is_mounted_by_itself_is_refused_and_its_folder_is_not()
     std::fs::create_dir(&host).unwrap();
     drop(Store::open(&at(&host.join("ledger.db")), Options::default()).await.unwrap());
     std::fs::write(mounted.join("ledger.db"), "").unwrap();
-    let file = (host.join("ledger.db"), mounted.join("ledger.db"), "code TS0055");
+    let file = (host.join("ledger.db"), mounted.join("ledger.db"), "code TS0058");
     let its_folder = (host.clone(), mounted.clone(), "opened");
     for (from, to, expected) in [file, its_folder] {
         let mut command = unshare();
