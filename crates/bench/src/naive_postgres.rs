@@ -158,7 +158,9 @@ pub(crate) async fn measure(
         .await?;
     client.simple_query("CHECKPOINT").await?;
     drop(client);
-    let store = Guarded::open(&Address::parse(url)?, Options::default(), Policy::default()).await?;
+    // As a server has it.
+    let options = Options { remember: true, ..Options::default() };
+    let store = Guarded::open(&Address::parse(url)?, options, Policy::default()).await?;
     for (callers, wanted) in [(1, None), (64, Some(1.5)), (256, Some(3.0))] {
         let name = format!("{callers} callers");
         if !plan.wants(&name) {

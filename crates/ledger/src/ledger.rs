@@ -82,8 +82,8 @@ impl Open {
         self
     }
 
-    /// Keeps what was replayed lately in memory, up to 64 MB: for a process that stays and opens one ledger. Takes a file
-    /// descriptor until the process ends. No difference but speed, and none where the ledger is not a SQLite file.
+    /// Keeps what was settled or replayed lately in memory, up to 64 MB: for a process that stays and opens one ledger. Of a SQLite
+    /// file it takes a descriptor until the process ends. No difference but speed: whether it is still so is asked each time.
     #[must_use]
     pub fn remembering(mut self) -> Self {
         self.options.remember = true;

@@ -14,6 +14,7 @@ mod memory;
 mod plan;
 mod postgres;
 mod query;
+mod remembered;
 mod scan;
 mod sqlite;
 mod store;
@@ -53,7 +54,7 @@ pub struct Options {
     pub bytes_max: Option<u64>,
     /// Most commands in one SQLite transaction.
     pub batch_max: usize,
-    /// Keep what was replayed from a SQLite ledger lately in memory, up to 64 MB. For processes that stay: it takes a file
+    /// Keep what was settled or replayed lately in memory, up to 64 MB. For processes that stay: for a SQLite ledger it takes a file
     /// descriptor until the process ends.
     pub remember: bool,
 }

@@ -51,7 +51,7 @@ impl Store {
         let backend = match address {
             Address::Memory => Backend::Memory(Arc::new(Memory::new(&options))),
             Address::Sqlite(path) => Backend::Sqlite(Sqlite::open(path, &options)?),
-            Address::Postgres(url) => Backend::Postgres(Postgres::open(url).await?),
+            Address::Postgres(url) => Backend::Postgres(Postgres::open(url, &options).await?),
         };
         let watchers = Arc::new(Watchers::default());
         Ok(Self(Arc::new(Inner {

@@ -17,6 +17,7 @@ pub enum Kind {
     /// SQLite that keeps what was replayed lately in memory.
     Remembering,
     Postgres,
+    /// PostgreSQL behind a pooler; what was settled or replayed lately is kept in memory.
     PgBouncer,
 }
 
@@ -162,7 +163,7 @@ impl World {
 }
 
 async fn open(kind: Kind, address: &Address, clock: &Option<Arc<ManualClock>>) -> Store {
-    let remember = kind == Kind::Remembering;
+    let remember = matches!(kind, Kind::Remembering | Kind::PgBouncer);
     let options = match clock {
         Some(clock) => Options { clock: clock.clone(), remember, ..Options::default() },
         None => Options { clock: Arc::new(SystemClock::default()), remember, ..Options::default() },

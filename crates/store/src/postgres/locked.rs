@@ -191,9 +191,9 @@ pub(super) async fn inside(
         planned.push((index, applied));
     }
     if !lines.is_empty() {
-        let written = write::changes(client, shared, &lines, &Tally::default(), manner).await?;
+        let written = write::changes(client, shared, &lines, &[], &Tally::default(), manner).await?;
         drop(lines);
-        for ((index, mut applied), outcome) in planned.into_iter().zip(written) {
+        for ((index, mut applied), outcome) in planned.into_iter().zip(written.outcomes) {
             if let Outcome::Written(id) = outcome {
                 applied.stored.iter_mut().for_each(|stored| Arc::make_mut(stored).id = id);
                 results[index] = Came::Applied(applied);

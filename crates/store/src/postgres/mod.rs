@@ -35,8 +35,9 @@ use crate::codec::Policies;
 use crate::error::StoreError;
 use crate::plan::{Applied, JournalRow, Order, Stored, Target};
 use crate::query::{Cursor, DueIntent, EarlierAnswer, Path};
+use crate::remembered::Remembered;
 use crate::tally::Tally;
-use crate::{Dice, NameHash, NameHasher, QUEUE_MAX};
+use crate::{Dice, NameHash, NameHasher, Options, QUEUE_MAX};
 use connect::{Failure, Link};
 use home::Home;
 use read::Readers;
@@ -62,6 +63,8 @@ pub(crate) struct Shared {
     tally: Mutex<Tally>,
     /// Names that somebody's own transaction was found to keep, and until when to expect that.
     held: Mutex<HashMap<NameHash, Instant>>,
+    /// What was settled or replayed lately, if it is to be remembered. Others may have changed it since.
+    settled: Option<Mutex<Remembered>>,
     /// Where the tables are, quoted and with a dot.
     schema: String,
     /// The number of the database they are in.
@@ -112,6 +115,23 @@ impl Shared {
         held.insert(hash, now + HELD_MAX);
     }
 
+    /// What is remembered of an intent: to be believed as far as a write, or a look, says that it is still so.
+    fn recall(&self, name: &Name, hash: &NameHash) -> Option<Arc<Stored>> {
+        let mut settled = self.settled.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
+        settled.get(hash).filter(|stored| stored.record.name.as_ref() == Some(name))
+    }
+
+    fn remember(&self, hash: NameHash, stored: &Arc<Stored>) {
+        let Some(settled) = &self.settled else { return };
+        let crowded_out = settled.lock().unwrap_or_else(PoisonError::into_inner).put(hash, stored);
+        drop(crowded_out);
+    }
+
+    fn forget(&self, hash: &NameHash) {
+        let Some(settled) = &self.settled else { return };
+        settled.lock().unwrap_or_else(PoisonError::into_inner).forget(hash);
+    }
+
     fn count(&self, at: Timestamp, verdict: &Verdict) {
         self.tally.lock().unwrap_or_else(PoisonError::into_inner).verdict(at, verdict);
     }
@@ -129,7 +149,7 @@ pub(crate) struct Postgres {
 }
 
 impl Postgres {
-    pub(crate) async fn open(url: &str) -> Result<Self, StoreError> {
+    pub(crate) async fn open(url: &str, options: &Options) -> Result<Self, StoreError> {
         let place = connect::place(url)?;
         let home = Home::start()?;
         let link = Link::new(place.clone(), home.clone());
@@ -145,6 +165,7 @@ impl Postgres {
             time,
             tally: Mutex::default(),
             held: Mutex::default(),
+            settled: options.remember.then(Mutex::default),
             row_types: opened.row_types,
             apply_sql: write::apply_sql(&opened.schema),
             look_sql: read::look_sql(&opened.schema),
@@ -295,7 +316,7 @@ impl Postgres {
             .readers
             .run(|client| async move {
                 if !tally.is_empty() {
-                    write::changes(&client, &self.shared, &[], tally, manner).await?;
+                    write::changes(&client, &self.shared, &[], &[], tally, manner).await?;
                 }
                 Ok(())
             })

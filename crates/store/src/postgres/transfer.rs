@@ -205,8 +205,9 @@ impl Importing {
 
     async fn changes(&self, lines: &[Line], tally: &Tally) -> Result<Vec<Outcome>, StoreError> {
         let manner = Manner { relaxed: false, slot: SLOT };
-        let written = write::changes(&self.within.client, &self.within.shared, lines, tally, &manner).await;
-        written.map_err(Failure::into_error)
+        let written =
+            write::changes(&self.within.client, &self.within.shared, lines, &[], tally, &manner).await;
+        written.map(|written| written.outcomes).map_err(Failure::into_error)
     }
 
     async fn intents(&self, intents: Vec<Exported>) -> Result<(), StoreError> {

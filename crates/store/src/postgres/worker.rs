@@ -57,7 +57,7 @@ pub(super) struct Task {
 enum Belief {
     /// Nothing: it has to be read.
     Unread,
-    /// This, by the sender, or by a first claim, which believes that there is nothing. A write tells whether it is true.
+    /// This, by the sender, from memory, or by a first claim, which believes that there is nothing. A write tells whether it is true.
     Held(Option<Arc<Stored>>),
     /// This: it was read.
     Read(Option<Arc<Stored>>),
@@ -69,20 +69,26 @@ impl Task {
         order: Order,
     ) -> (Self, oneshot::Receiver<Result<Applied, StoreError>>) {
         let (reply, answer) = oneshot::channel();
-        let named = matches!(order.target, Target::Name(_));
-        let belief = match (&order.believed, &order.command.action) {
-            (Some(believed), _) => Belief::Held(Some(believed.clone())),
-            // A lane has to be locked before anything is written; read first, the answer may need no write.
-            (None, Action::Claim(claim)) if named && claim.place.is_none() => Belief::Held(None),
-            (None, _) => Belief::Unread,
-        };
         let hash = match &order.believed {
             Some(believed) => believed.record.name.as_ref().map(|name| shared.hasher.hash(name)),
             None => shared.hash_of(&order),
         };
-        let id = match &order.target {
-            Target::Id(id) => Some(*id),
-            Target::Name(_) => order.believed.as_ref().map(|believed| believed.id),
+        let belief = match (&order.believed, &order.target, &order.command.action) {
+            (Some(believed), ..) => Belief::Held(Some(believed.clone())),
+            (None, Target::Name(name), Action::Claim(claim)) => {
+                match (hash.and_then(|hash| shared.recall(name, &hash)), &claim.place) {
+                    (Some(recalled), _) => Belief::Held(Some(recalled)),
+                    // A lane has to be locked before anything is written; read first, the answer may need no write.
+                    (None, Some(_)) => Belief::Unread,
+                    (None, None) => Belief::Held(None),
+                }
+            }
+            (None, ..) => Belief::Unread,
+        };
+        let id = match (&order.target, &belief) {
+            (Target::Id(id), _) => Some(*id),
+            (Target::Name(_), Belief::Held(Some(believed))) => Some(believed.id),
+            (Target::Name(_), _) => None,
         };
         (Self { order, reply: Some(reply), since: Instant::now(), hash, id, belief }, answer)
     }
@@ -139,6 +145,22 @@ enum Subject {
     Name(NameHash),
     Number(IntentId),
     Lane(LaneName),
+}
+
+/// What a round writes and looks at. Numbers are places among its tasks.
+#[derive(Default)]
+struct Planning {
+    lines: Vec<Line>,
+    /// What is answered once its line is written.
+    planned: Vec<(usize, Applied)>,
+    /// What is answered if what is believed turns out to be still so.
+    believed: Vec<(usize, Applied)>,
+}
+
+impl Planning {
+    fn is_empty(&self) -> bool {
+        self.lines.is_empty() && self.believed.is_empty()
+    }
 }
 
 /// What workers take errands from.
@@ -342,7 +364,7 @@ impl Worker {
         let (now, recovering_since) = self.shared.reading(client).await?;
         let shared = self.shared.clone();
         let mut taken: HashSet<Subject> = HashSet::new();
-        let (mut lines, mut planned): (Vec<Line>, Vec<(usize, Applied)>) = Default::default();
+        let mut batch = Planning::default();
         let mut under_lock: Vec<usize> = Vec::new();
         for (index, task) in tasks.iter_mut().enumerate().filter(|(_, task)| task.is_open()) {
             if task.subjects().any(|subject| taken.contains(&subject)) {
@@ -361,10 +383,13 @@ impl Worker {
                 if was_read {
                     shared.count(moment.now, &applied.verdict);
                     task.answer(Ok(applied));
-                } else {
-                    // Nothing would be written, so no write tells whether the belief is true: look.
-                    taken.extend(task.subjects());
-                    task.belief = Belief::Unread;
+                    continue;
+                }
+                // Nothing would be written, so no write tells whether the belief is true: look.
+                taken.extend(task.subjects());
+                match found {
+                    Some(_) => batch.believed.push((index, applied)),
+                    None => task.belief = Belief::Unread,
                 }
                 continue;
             };
@@ -383,11 +408,11 @@ impl Worker {
                 continue;
             }
             let id = change.before.as_ref().map(|before| before.id);
-            lines.push(Line::new(change, id, task.hash, &shared, (moment.now, &applied.verdict)));
-            planned.push((index, applied));
+            batch.lines.push(Line::new(change, id, task.hash, &shared, (moment.now, &applied.verdict)));
+            batch.planned.push((index, applied));
         }
-        if !lines.is_empty() {
-            self.write(client, tasks, lines, planned).await?;
+        if !batch.is_empty() {
+            self.write(client, tasks, batch).await?;
         }
         if !under_lock.is_empty() {
             self.write_under_lock(client, tasks, &under_lock).await?;
@@ -484,28 +509,46 @@ impl Worker {
         Ok(())
     }
 
-    async fn write(
-        &mut self,
-        client: &Client,
-        tasks: &mut [Task],
-        lines: Vec<Line>,
-        planned: Vec<(usize, Applied)>,
-    ) -> Result<(), Failure> {
+    async fn write(&mut self, client: &Client, tasks: &mut [Task], batch: Planning) -> Result<(), Failure> {
+        let Planning { lines, planned, believed } = batch;
         let relaxed = planned.iter().all(|(index, applied)| {
             tasks[*index].order.command.action.may_be_relaxed() && applied.may_be_relaxed()
         });
         let manner = Manner { relaxed, slot: self.slot };
-        self.unwritten.merge(self.shared.take_tally());
-        let written = write::changes(client, &self.shared, &lines, &self.unwritten, &manner).await?;
-        self.unwritten = Tally::default();
+        // Who only looks writes no counts either; those wait for the next one who writes.
+        let no_counts = Tally::default();
+        let is_writing = !lines.is_empty();
+        if is_writing {
+            self.unwritten.merge(self.shared.take_tally());
+        }
+        let counts = if is_writing { &self.unwritten } else { &no_counts };
+        let beliefs: Vec<&Stored> = believed.iter().filter_map(|(index, _)| tasks[*index].found()).collect();
+        let written = write::changes(client, &self.shared, &lines, &beliefs, counts, &manner).await?;
+        if is_writing {
+            self.unwritten = Tally::default();
+        }
         drop(lines);
-        let somebody_waits = planned.len() < tasks.len();
+        let somebody_waits = planned.len() + believed.len() < tasks.len();
         let mut now_known: HashMap<Subject, Option<Arc<Stored>>> = HashMap::new();
-        for ((index, mut applied), outcome) in planned.into_iter().zip(written) {
+        for (number, (index, applied)) in believed.into_iter().enumerate() {
+            let task = &mut tasks[index];
+            if written.mistaken.contains(&number) {
+                task.hash.iter().for_each(|hash| self.shared.forget(hash));
+                task.belief = Belief::Unread;
+                continue;
+            }
+            if somebody_waits {
+                now_known.extend(task.subjects().map(|subject| (subject, applied.stored.clone())));
+            }
+            self.shared.count(applied.at, &applied.verdict);
+            task.answer(Ok(applied));
+        }
+        for ((index, mut applied), outcome) in planned.into_iter().zip(written.outcomes) {
             let task = &mut tasks[index];
             let id = match outcome {
                 Outcome::Written(id) => id,
                 Outcome::Found(stored) => {
+                    task.hash.iter().for_each(|hash| self.shared.remember(*hash, &stored));
                     if somebody_waits {
                         now_known.extend(task.subjects().map(|subject| (subject, Some(stored.clone()))));
                     }
@@ -521,6 +564,11 @@ impl Worker {
                 && stored.id != id
             {
                 Arc::make_mut(stored).id = id;
+            }
+            match (task.hash, &applied.stored) {
+                (Some(hash), Some(stored)) => self.shared.remember(hash, stored),
+                (Some(hash), None) => self.shared.forget(&hash),
+                (None, _) => {}
             }
             if somebody_waits {
                 let subjects = task.subjects().chain([Subject::Number(id)]);

@@ -18,7 +18,7 @@ use crate::plan::{Agenda, Queued, Stored};
 use crate::tally::Tally;
 
 /// Parameters of `ledger_apply`.
-const PARAMETERS: usize = 28;
+const PARAMETERS: usize = 30;
 /// So long after a first claim it is looked whether its permit is still out: seldom, by then, and what is claimed and not
 /// looked at yet has to be read by whoever asks for all permits that are out.
 const FIRST_LOOK: Duration = Duration::from_secs(5);
@@ -29,7 +29,7 @@ const PAGE_ENTRIES: u32 = 16;
 pub(super) fn apply_sql(schema: &str) -> String {
     let parameters: Vec<String> = (1..=PARAMETERS).map(|number| format!("${number}")).collect();
     format!(
-        "SELECT now, recovering_since, written, there FROM {schema}ledger_apply({})",
+        "SELECT now, recovering_since, written, there, mistaken FROM {schema}ledger_apply({})",
         parameters.join(", ")
     )
 }
@@ -63,15 +63,26 @@ pub(super) enum Outcome {
     Mistaken,
 }
 
-/// Writes changes. Answers, in their order, with what came of them. `unwritten` are counts of what needed no write.
+/// What came of a batch.
+pub(super) struct Written {
+    /// Of its changes, in their order.
+    pub(super) outcomes: Vec<Outcome>,
+    /// Of its beliefs: which are not true, or not any more.
+    pub(super) mistaken: HashSet<usize>,
+}
+
+/// Writes changes, and looks whether what is believed of other intents is still so. `unwritten` are counts of what needed no write.
 pub(super) async fn changes(
     client: &Client,
     shared: &Shared,
     lines: &[Line],
+    believed: &[&Stored],
     unwritten: &Tally,
     manner: &Manner,
-) -> Result<Vec<Outcome>, Failure> {
+) -> Result<Written, Failure> {
     let mut batch = Batch::new(&shared.row_types);
+    (batch.believed, batch.believed_versions) =
+        believed.iter().map(|stored| (stored.id.number(), stored.version)).unzip();
     // Positions are given to inserts first, then to updates, then to removals; by hash and by number, so that two batches
     // lock rows in the same order.
     let mut order: Vec<usize> = (0..lines.len()).collect();
@@ -117,7 +128,8 @@ pub(super) async fn changes(
             outcomes[index] = outcome;
         }
     }
-    Ok(outcomes)
+    let mistaken = get::<Vec<i64>>(&row, 4)?.into_iter().filter_map(|place| usize::try_from(place - 1).ok());
+    Ok(Written { outcomes, mistaken: mistaken.collect() })
 }
 
 /// What is sent.
@@ -149,6 +161,8 @@ struct Batch {
     reminded: Vec<i64>,
     paged: Vec<i64>,
     counts: Rows,
+    believed: Vec<i64>,
+    believed_versions: Vec<i64>,
 }
 
 impl Batch {
@@ -178,6 +192,8 @@ impl Batch {
             reminded: Vec::new(),
             paged: Vec::new(),
             counts: Rows::of(&types.tally),
+            believed: Vec::new(),
+            believed_versions: Vec::new(),
         }
     }
 
@@ -324,6 +340,8 @@ impl Batch {
             self.counts.parameter(),
             (&self.kinds, Type::INT8_ARRAY),
             (&self.times, Type::INT8_ARRAY),
+            (&self.believed, Type::INT8_ARRAY),
+            (&self.believed_versions, Type::INT8_ARRAY),
             (seldom, Type::BOOL),
             self.agenda_before.parameter(),
             self.agenda_after.parameter(),

@@ -6,23 +6,16 @@
 //! What the writer of this process commits is taken out of the memory together with the change of the header; anything else
 //! empties it.
 
+use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use twicesafe_core::{Body, Status};
-
 use crate::NameHash;
 use crate::plan::Stored;
-
-/// Most that is remembered, and the largest body among it.
-const BYTES_MAX: usize = 64 << 20;
-const BODY_BYTES_MAX: usize = 64 << 10;
-/// What an intent takes beside its answer, about.
-const INTENT_BYTES: usize = 1500;
+use crate::remembered::{Forgotten, Remembered};
 
 const HEADER_BYTES: usize = 48;
 /// The only version of the index there is.
@@ -52,30 +45,24 @@ impl Header {
 pub(super) struct Recent {
     /// `None`: it cannot be read, and nothing is remembered.
     index: Option<&'static File>,
-    remembered: Mutex<Remembered>,
+    seen: Mutex<Seen>,
 }
 
-type Half = HashMap<NameHash, Arc<Stored>>;
-type Forgotten = (Half, Half);
-
 #[derive(Default)]
-struct Remembered {
+struct Seen {
     /// What is remembered is what the ledger says under this header.
     as_of: Option<Header>,
     /// The writer is at it: whoever finds another header cannot tell whose it is.
     is_writing: bool,
     /// The header does not tell of commits: nothing is remembered any more.
     is_blind: bool,
-    /// Two halves: when the younger one is full the older one goes.
-    young: Half,
-    old: Half,
-    young_bytes: usize,
+    intents: Remembered,
 }
 
 impl Recent {
     /// Of the ledger at that path, which must be open.
     pub(super) fn of(path: &Path) -> Self {
-        Self { index: kept_open(path).ok(), remembered: Mutex::default() }
+        Self { index: kept_open(path).ok(), seen: Mutex::default() }
     }
 
     /// The header as it is now.
@@ -87,45 +74,34 @@ impl Recent {
 
     /// What is remembered under a name, if nobody has written since.
     pub(super) fn get(&self, now: &Header, hash: &NameHash) -> Option<Arc<Stored>> {
-        let mut remembered = self.lock();
-        if remembered.as_of.as_ref() != Some(now) {
-            return None;
-        }
-        if let Some(found) = remembered.young.get(hash) {
-            return Some(found.clone());
-        }
-        let (hash, found) = remembered.old.remove_entry(hash)?;
-        remembered.insert(hash, found.clone());
-        Some(found)
+        let mut seen = self.lock();
+        if seen.as_of.as_ref() == Some(now) { seen.intents.get(hash) } else { None }
     }
 
     /// Remembers what was read after `before` was the header.
     pub(super) fn put(&self, before: &Header, hash: &NameHash, stored: &Arc<Stored>) {
-        if !is_worth_it(stored) {
-            return;
-        }
-        let mut remembered = self.lock();
-        let mut forgotten = None;
-        if remembered.as_of.as_ref() != Some(before) && !remembered.is_writing {
+        let mut seen = self.lock();
+        let (mut outdated, mut crowded_out) = (None, None);
+        if seen.as_of.as_ref() != Some(before) && !seen.is_writing {
             // Unless this process has, somebody else has written: whatever they changed is not remembered any more.
             let now = self.header();
-            forgotten = remembered.go_on_from(now);
+            outdated = seen.go_on_from(now);
         }
-        if remembered.as_of.as_ref() == Some(before) && !remembered.is_blind {
-            remembered.insert(*hash, stored.clone());
+        if seen.as_of.as_ref() == Some(before) && !seen.is_blind {
+            crowded_out = Some(seen.intents.put(*hash, stored));
         }
-        drop(remembered);
+        drop(seen);
         // Much may go, and nobody should wait for that.
-        drop(forgotten);
+        drop((outdated, crowded_out));
     }
 
     /// The writer has the lock that all writers of all processes take in turn.
     pub(super) fn begin(&self) -> Writing<'_> {
         let before = self.header();
-        let mut remembered = self.lock();
-        remembered.is_writing = true;
-        let forgotten = remembered.go_on_from(before);
-        drop(remembered);
+        let mut seen = self.lock();
+        seen.is_writing = true;
+        let forgotten = seen.go_on_from(before);
+        drop(seen);
         drop(forgotten);
         Writing {
             recent: self,
@@ -137,8 +113,8 @@ impl Recent {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Remembered> {
-        self.remembered.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -156,52 +132,13 @@ fn kept_open(ledger: &Path) -> std::io::Result<&'static File> {
     }
 }
 
-/// A settled intent is asked for again and again; everything else is about to change.
-fn is_worth_it(stored: &Stored) -> bool {
-    let body_fits = |answer: &twicesafe_core::Answer| match &answer.body {
-        Body::Kept(bytes) => bytes.len() <= BODY_BYTES_MAX,
-        Body::NotKept { .. } => true,
-    };
-    stored.record.status == Status::Done
-        && stored.record.name.is_some()
-        && stored.record.answer.as_ref().is_none_or(body_fits)
-}
-
-fn size_of(stored: &Stored) -> usize {
-    let answer = stored.record.answer.as_ref();
-    let kept = answer.map_or(0, |answer| answer.head.len() + answer.bytes().map_or(0, |body| body.len()));
-    INTENT_BYTES + kept
-}
-
-impl Remembered {
-    fn insert(&mut self, hash: NameHash, stored: Arc<Stored>) {
-        self.forget(&hash);
-        self.young_bytes += size_of(&stored);
-        self.young.insert(hash, stored);
-        if self.young_bytes > BYTES_MAX / 2 {
-            self.old = std::mem::take(&mut self.young);
-            self.young_bytes = 0;
-        }
-    }
-
-    fn forget(&mut self, hash: &NameHash) {
-        if let Some(gone) = self.young.remove(hash) {
-            self.young_bytes = self.young_bytes.saturating_sub(size_of(&gone));
-        }
-        self.old.remove(hash);
-    }
-
+impl Seen {
     /// Forgets everything, unless it is what the ledger says under that header. What is forgotten is for the caller to drop.
     fn go_on_from(&mut self, header: Option<Header>) -> Option<Forgotten> {
         (self.as_of != header).then(|| {
             self.as_of = header;
-            self.forget_all()
+            self.intents.forget_all()
         })
-    }
-
-    fn forget_all(&mut self) -> Forgotten {
-        self.young_bytes = 0;
-        (std::mem::take(&mut self.young), std::mem::take(&mut self.old))
     }
 }
 
@@ -237,8 +174,8 @@ impl Writing<'_> {
 
 impl Drop for Writing<'_> {
     fn drop(&mut self) {
-        let mut remembered = self.recent.lock();
-        remembered.is_writing = false;
+        let mut seen = self.recent.lock();
+        seen.is_writing = false;
         let after = self.recent.header();
         let is_ours_alone = match (&self.before, &after) {
             (Some(before), Some(after)) if self.has_written && self.is_committed => after.follows(before),
@@ -246,16 +183,16 @@ impl Drop for Writing<'_> {
         };
         // A commit that did not change the header: then it says nothing, whyever that is.
         let is_blind = self.has_written && self.is_committed && self.before == after;
-        remembered.is_blind |= is_blind && after.is_some();
+        seen.is_blind |= is_blind && after.is_some();
         let forgotten = match is_ours_alone {
             true => {
-                self.changed.iter().for_each(|hash| remembered.forget(hash));
+                self.changed.iter().for_each(|hash| seen.intents.forget(hash));
                 None
             }
-            false => Some(remembered.forget_all()),
+            false => Some(seen.intents.forget_all()),
         };
-        remembered.as_of = after;
-        drop(remembered);
+        seen.as_of = after;
+        drop(seen);
         drop(forgotten);
     }
 }
