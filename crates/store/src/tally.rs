@@ -14,9 +14,9 @@ pub(crate) const NO_HOUR: i64 = 0;
 /// An hour that never comes.
 pub(crate) const HOUR_MAX: i64 = 1_000_000_000;
 
-/// Changes of counts that were not written yet.
+/// Changes of counts that were not written yet, by hour and name, in their order: a handful, so they are looked through.
 #[derive(Default, Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Tally(BTreeMap<(i64, Cow<'static, str>), i64>);
+pub(crate) struct Tally(Vec<(i64, Cow<'static, str>, i64)>);
 
 /// The names of the counts that are not names of journal events.
 pub(crate) const REPLAYS: &str = "replays";
@@ -33,7 +33,11 @@ const NAME_BYTES_MAX: usize = 200;
 
 impl Tally {
     fn add(&mut self, hour: i64, name: impl Into<Cow<'static, str>>, n: i64) {
-        *self.0.entry((hour, name.into())).or_default() += n;
+        let name = name.into();
+        match self.0.binary_search_by(|(its_hour, its_name, _)| (its_hour, its_name).cmp(&(&hour, &name))) {
+            Ok(place) => self.0[place].2 += n,
+            Err(place) => self.0.insert(place, (hour, name, n)),
+        }
     }
 
     /// Counts something of a door's.
@@ -82,7 +86,11 @@ impl Tally {
     }
 
     pub(crate) fn merge(&mut self, other: Self) {
-        for ((hour, name), n) in other.0 {
+        if self.is_empty() {
+            *self = other;
+            return;
+        }
+        for (hour, name, n) in other.0 {
             self.add(hour, name, n);
         }
     }
@@ -93,7 +101,7 @@ impl Tally {
 
     /// What changed, in the order of keys, so that two writers lock rows in the same order.
     pub(crate) fn rows(&self) -> impl Iterator<Item = (i64, &str, i64)> {
-        self.0.iter().filter(|(_, n)| **n != 0).map(|((hour, name), n)| (*hour, &**name, *n))
+        self.0.iter().filter(|(.., n)| *n != 0).map(|(hour, name, n)| (*hour, &**name, *n))
     }
 }
 

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use hyper::Method;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::verify::Verifier;
 use crate::gateway::sending::{Sending, body_view_within, is_between_two, is_credential, is_idle};
@@ -63,7 +63,13 @@ pub(crate) fn view(headers: &HeaderMap, query: Option<&str>, body: &Bytes) -> Va
     }
     let text = |(name, value): (String, String)| (name, Value::String(value));
     let query: Map<String, Value> = pairs(query.unwrap_or_default()).into_iter().map(text).collect();
-    json!({ "headers": seen, "query": query, "body": body_view_within(read_as(headers, body), body, usize::MAX) })
+    view_with(seen.into(), query.into(), body_view_within(read_as(headers, body), body, usize::MAX))
+}
+
+/// Moved together: `json!` would copy a body of any size.
+fn view_with(headers: Value, query: Value, body: Value) -> Value {
+    let parts = [("headers", headers), ("query", query), ("body", body)];
+    parts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 /// Why expressions see no fields of a body, if they do not.
@@ -73,7 +79,7 @@ pub(crate) fn why_unread(headers: &HeaderMap, body: &Bytes) -> Option<String> {
 
 /// The view of one event of several: the body is its own.
 pub(crate) fn view_of_one(whole: &Value, body: Value) -> Value {
-    json!({ "headers": whole["headers"], "query": whole["query"], "body": body })
+    view_with(whole["headers"].clone(), whole["query"].clone(), body)
 }
 
 /// The type of a body. What begins like JSON is no form, whatever `curl -d` says.
