@@ -25,10 +25,15 @@ impl Home {
     pub(super) fn start() -> Result<Arc<Self>, StoreError> {
         let failed =
             |error: std::io::Error| StoreError::Away(format!("no thread for its connections: {error}"));
-        let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
         let (_open, mut closed) = mpsc::channel(1);
-        let home = Self { runtime: runtime.handle().clone(), _open };
+        let (tell, told) = std::sync::mpsc::channel();
+        // Made there: where no thread is to be had, it would have to go here, inside another one.
         let live = move || {
+            let runtime = match Builder::new_current_thread().enable_all().build() {
+                Ok(runtime) => runtime,
+                Err(error) => return drop(tell.send(Err(error))),
+            };
+            let _ = tell.send(Ok(runtime.handle().clone()));
             runtime.block_on(async {
                 closed.recv().await;
                 for _ in 0..GOODBYES {
@@ -37,7 +42,8 @@ impl Home {
             });
         };
         std::thread::Builder::new().name("twicesafe-postgres".into()).spawn(live).map_err(failed)?;
-        Ok(Arc::new(home))
+        let gone = |_| Err(std::io::Error::other("it has ended"));
+        Ok(Arc::new(Self { runtime: told.recv().unwrap_or_else(gone).map_err(failed)?, _open }))
     }
 
     pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {

@@ -1,10 +1,13 @@
 //! Ledger time (S10): the database's clock decides. Every answer of the database brings a sample of it along; between two
-//! samples this machine's monotonic clock counts on.
+//! samples a clock of this machine counts on that only ticks, also while the machine sleeps: a sample from before must not pass for a
+//! fresh one.
 
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use twicesafe_core::Timestamp;
+
+use crate::Tick;
 
 /// How old a sample may be before another one is taken first.
 const SAMPLE_AGE_MAX: Duration = Duration::from_secs(1);
@@ -19,24 +22,24 @@ pub(super) struct DatabaseTime(Mutex<Option<Sample>>);
 struct Sample {
     /// The database's clock at `at`.
     now: Timestamp,
-    at: Instant,
-    taken: Instant,
+    at: Tick,
+    taken: Tick,
     recovering_since: Option<Timestamp>,
 }
 
 impl Sample {
-    fn at(&self, at: Instant) -> Timestamp {
-        self.now + at.saturating_duration_since(self.at)
+    fn at(&self, at: Tick) -> Timestamp {
+        self.now + at.since(self.at)
     }
 }
 
 impl DatabaseTime {
     /// Takes a sample that has just arrived.
     pub(super) fn sample(&self, now: Timestamp, recovering_since: Option<Timestamp>) {
-        self.sample_at(now, recovering_since, Instant::now());
+        self.sample_at(now, recovering_since, Tick::now());
     }
 
-    fn sample_at(&self, now: Timestamp, recovering_since: Option<Timestamp>, at: Instant) {
+    fn sample_at(&self, now: Timestamp, recovering_since: Option<Timestamp>, at: Tick) {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let fresh = Sample { now, at, taken: at, recovering_since };
         *last = Some(match *last {
@@ -49,13 +52,12 @@ impl DatabaseTime {
 
     /// The time now, and since when records may be missing. `None`: the last sample is too old.
     pub(super) fn read(&self) -> Option<(Timestamp, Option<Timestamp>)> {
-        self.read_at(Instant::now())
+        self.read_at(Tick::now())
     }
 
-    fn read_at(&self, at: Instant) -> Option<(Timestamp, Option<Timestamp>)> {
+    fn read_at(&self, at: Tick) -> Option<(Timestamp, Option<Timestamp>)> {
         let sample = (*self.0.lock().unwrap_or_else(PoisonError::into_inner))?;
-        (at.saturating_duration_since(sample.taken) < SAMPLE_AGE_MAX)
-            .then(|| (sample.at(at), sample.recovering_since))
+        (at.since(sample.taken) < SAMPLE_AGE_MAX).then(|| (sample.at(at), sample.recovering_since))
     }
 }
 
@@ -65,7 +67,7 @@ mod tests {
 
     #[test]
     fn s10_the_databases_clock_decides_and_a_late_sample_does_not_set_it_back() {
-        let (time, start) = (DatabaseTime::default(), Instant::now());
+        let (time, start) = (DatabaseTime::default(), Tick::now());
         let millis = Duration::from_millis;
         let now = |at: Duration| time.read_at(start + at).map(|(now, _)| now.as_millis());
         assert_eq!(now(millis(0)), None);
