@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_postgres::Transaction;
-use twicesafe_core::{Action, Answer, Grant, Outcome, Report, Settle, Verdict};
+use twicesafe_core::{Action, Answer, Grant, Outcome, Report, Settle, Verdict, WaitCause};
 use twicesafe_store::{Applied, Guard, Order, StoreError, Tick};
 
 use crate::attempt::Attempt;
@@ -55,7 +55,7 @@ impl Ledger {
     /// roll back, and start the transaction again.
     ///
     /// Where a person must say yes first, the question is put on record at once, outside the transaction: it is [`Error::Held`],
-    /// and after the yes another transaction with the same key acts.
+    /// and after the yes another transaction with the same key acts. So is what a person has to decide, [`Error::Review`].
     ///
     /// Nobody but the caller knows whether it commits. What becomes of the intent in its transaction is therefore neither in
     /// [`Ledger::changes`] nor in [`Ledger::alarms`]; who waits for the intent finds out by looking. What time alone has decided,
@@ -88,8 +88,8 @@ impl Ledger {
         })?;
         let started = Tick::now();
         let claimed = self.claim_inside(&guard, transaction, intent).await?;
-        if let (Verdict::Hold(_), None) = (&claimed.verdict, &claimed.stored) {
-            return Ok(self.ask_people(intent).await?);
+        if claimed.stored.is_none() && is_for_others(&claimed.verdict) {
+            return Ok(self.hand_over(intent).await?);
         }
         self.tell_notices(intent, &claimed);
         let (permit, stored) = match (claimed.verdict, claimed.stored) {
@@ -113,9 +113,9 @@ impl Ledger {
         }
     }
 
-    /// Puts on record that a person must say yes first, through the ledger's own connection: the caller rolls back, and the
+    /// Puts on record what a person must decide, or a lookup, through the ledger's own connection: the caller rolls back, and the
     /// question must not go with it. Accepted, not claimed: should somebody have said yes by now, the next transaction acts.
-    async fn ask_people(&self, intent: &Intent) -> Result<Given, Error> {
+    async fn hand_over(&self, intent: &Intent) -> Result<Given, Error> {
         let accept = Grant::Accept { due_in: Duration::ZERO };
         let asked = self.claim_applied(intent, new_command_id(), accept).await?;
         not_now(asked.verdict, asked.stored)
@@ -136,6 +136,15 @@ impl Ledger {
             claimed = guard.claim(transaction, order(command)).await?;
         }
         Ok(claimed)
+    }
+}
+
+/// Whether somebody else has to do something about it first.
+fn is_for_others(verdict: &Verdict) -> bool {
+    match verdict {
+        Verdict::Hold(_) | Verdict::Review => true,
+        Verdict::Wait(wait) => matches!(wait.cause, WaitCause::LookupDue | WaitCause::NotDue),
+        _ => false,
     }
 }
 

@@ -218,6 +218,29 @@ async fn s30_what_a_transaction_asks_for_is_held_and_carried_out_after_the_yes()
     assert_eq!(ledger.store().verify_journal(&stored).await.unwrap(), None);
 }
 
+/// A ledger that lost its tail asks about what it does not know, and the question outlives the transaction.
+#[tokio::test]
+async fn s43_what_a_transaction_meets_while_the_ledger_recovers_is_for_a_person() {
+    let (ledger, url, mut client) = setup().await;
+    let mut alarms = ledger.alarms();
+    ledger.store().recover_since(Some(ledger.store().now().await.unwrap())).await.unwrap();
+    for n in 0..2 {
+        let transaction = client.transaction().await.unwrap();
+        let error = ledger
+            .transaction(&transaction, &intent(), async |_| -> Result<Answer, tokio_postgres::Error> {
+                panic!("it may have happened before")
+            })
+            .await
+            .unwrap_err();
+        assert!(matches!(error, TransactionError::Ledger(Error::Review)), "{n}: {error}");
+        transaction.rollback().await.unwrap();
+    }
+    let stored = ledger.store().find(intent().name()).await.unwrap().expect("the question is on record");
+    assert_eq!(stored.record.status, Status::Review);
+    assert_eq!(alarms.try_recv().unwrap().alert, Alert::Review { blocks: None });
+    assert_eq!(reservations(&url).await, 0);
+}
+
 #[tokio::test]
 async fn two_transactions_that_wait_for_each_other_are_told_to_start_again_or_later() {
     let (ledger, url, mut client) = setup().await;

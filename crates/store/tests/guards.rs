@@ -194,7 +194,7 @@ async fn s15_a_lane_that_a_guard_keeps_holds_up_nobody() {
 
 /// What settles in a lane that a guard keeps waits for it, alone, and is told so when it takes too long.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s15_a_settle_waits_for_the_guard_that_keeps_its_lane() {
+async fn s15_who_is_told_to_wait_in_a_transaction_keeps_nobody_from_settling() {
     let mut scene = Scene::new().await;
     let (store, policy) = (scene.world.store.clone(), Policy::default());
     let pending = store.apply_one(claim("pending", &policy).in_lane("kept", Some(1)).into()).await.unwrap();
@@ -202,15 +202,12 @@ async fn s15_a_settle_waits_for_the_guard_that_keeps_its_lane() {
     let order = claim("second", &policy).in_lane("kept", Some(2));
     let told = scene.guard.claim(&transaction, order.into()).await.unwrap();
     assert!(matches!(told.verdict, Verdict::Wait(wait) if wait.cause != WaitCause::Pending));
-    let settling = async {
+    let settling = {
         let orders = vec![settle(&pending, answered("once")), claim("no lane", &policy).into()];
-        store.apply(orders).await.into_iter().map(|applied| applied.unwrap().verdict).collect::<Vec<_>>()
+        store.apply(orders).await.into_iter().map(|applied| applied.unwrap().verdict)
     };
-    let ending = async {
-        tokio::time::sleep(Duration::from_millis(400)).await;
-        transaction.commit().await.unwrap();
-    };
-    let (verdicts, ()) = tokio::join!(settling, ending);
+    let verdicts: Vec<_> = settling.collect();
+    transaction.commit().await.unwrap();
     assert!(matches!(verdicts[..], [Verdict::Noted(_), Verdict::Proceed(_)]), "{verdicts:?}");
     scene.end().await;
 }

@@ -38,8 +38,8 @@ impl Guard {
 
     /// Claims an intent. With a permit, act in this transaction, then [`settle`](Self::settle) in it, then commit.
     ///
-    /// That a person has to say yes first is not recorded here, because the transaction would end without having acted, and the
-    /// question with it: a hold without a record has to be asked for outside, where nothing is kept for this transaction.
+    /// What does not act here is not recorded here either (a hold, a review, a wait): the transaction ends without having acted, and what
+    /// it had recorded would go with it. Nothing is kept for it then, and a verdict without a record has to be asked for outside.
     pub async fn claim(&self, transaction: &Transaction<'_>, order: Order) -> Result<Applied, StoreError> {
         self.apply(transaction, &order, true).await
     }
@@ -60,8 +60,11 @@ impl Guard {
         client.batch_execute("SAVEPOINT twicesafe").await.map_err(failed)?;
         const TAKEN_BACK: &str = "ROLLBACK TO SAVEPOINT twicesafe; RELEASE SAVEPOINT twicesafe";
         let (applied, end) = match self.inside(transaction, order, hold).await {
-            Ok(applied) if applied.changed && matches!(applied.verdict, Verdict::Hold(_)) => {
-                (Ok(Applied { stored: None, changed: false, ..applied }), TAKEN_BACK)
+            Ok(applied)
+                if matches!(applied.verdict, Verdict::Hold(_) | Verdict::Review | Verdict::Wait(_)) =>
+            {
+                let stored = applied.stored.filter(|_| !applied.changed);
+                (Ok(Applied { stored, changed: false, ..applied }), TAKEN_BACK)
             }
             Ok(applied) => (Ok(applied), "RELEASE SAVEPOINT twicesafe"),
             Err(failure) => (Err(told(failure)), TAKEN_BACK),
@@ -107,7 +110,7 @@ impl Guard {
     }
 
     /// Keeps a name; false when another transaction has kept it too long. Also tells whether the transaction is where the ledger
-    /// is: in another database, or in a copy of it, nobody would hear of the act.
+    /// is: in another database of the server nobody would hear of the act. A copy of the whole server cannot be told from it.
     async fn hold(&self, client: &Client, hash: &NameHash) -> Result<bool, Failure> {
         let sql = self.shared.within(
             "SELECT d.oid = $2 AND l.hash_key = $3, @ledger_hold($1) FROM pg_catalog.pg_database d, @ledger l
