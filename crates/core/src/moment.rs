@@ -80,6 +80,9 @@ fn millis(span: Duration) -> i64 {
 pub struct Moment {
     /// Ledger time.
     pub now: Timestamp,
+    /// How far the machine's clock is ahead of ledger time, which does not jump with it. It may be right, on a machine that was paused and does
+    /// not know it: what a destination has forgotten by now is judged by the later of the two (S24).
+    pub ahead: Duration,
     /// Uniform over all of `u32`; spreads retries (S26).
     pub dice: u32,
     /// Set while the ledger recovers from a lost tail: since when records may be missing (S43).
@@ -89,7 +92,7 @@ pub struct Moment {
 impl Moment {
     /// An ordinary moment: dice at zero, nothing lost.
     pub const fn at(now: Timestamp) -> Self {
-        Self { now, dice: 0, recovering_since: None }
+        Self { now, ahead: Duration::ZERO, dice: 0, recovering_since: None }
     }
 }
 

@@ -96,6 +96,14 @@ impl Tick {
     }
 }
 
+impl std::ops::Add<Duration> for Tick {
+    type Output = Self;
+
+    fn add(self, span: Duration) -> Self {
+        Self(self.0 + span)
+    }
+}
+
 /// Clocks that move when told to, for tests.
 #[derive(Debug)]
 pub struct ManualClock {
@@ -159,12 +167,14 @@ pub(crate) struct Noted {
     pub(crate) at: Timestamp,
     pub(crate) monotonic: Duration,
     pub(crate) boot: i64,
+    /// How far the system clock was ahead of it; not written down.
+    pub(crate) ahead: Duration,
 }
 
 impl Noted {
     /// A ledger time of which nobody knows where the clocks were.
     pub(crate) fn time(at: Timestamp) -> Self {
-        Self { at, monotonic: Duration::ZERO, boot: 0 }
+        Self { at, monotonic: Duration::ZERO, boot: 0, ahead: Duration::ZERO }
     }
 
     /// The earliest and the latest it can be now, as far as that is known.
@@ -198,7 +208,7 @@ impl LedgerTime {
             latest = latest.min(bounds.1);
         }
         let now = system.min(latest).max(earliest);
-        let noted = Noted { at: now, monotonic, boot };
+        let noted = Noted { at: now, monotonic, boot, ahead: system.since(now) };
         let is_due = |before: &Noted| monotonic.saturating_sub(before.monotonic) >= NOTED_EVERY;
         let before = last.1.filter(|before| now != system && before.boot == boot && !is_due(before));
         *last = (now, Some(before.unwrap_or(noted)));

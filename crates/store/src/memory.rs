@@ -70,8 +70,9 @@ impl Memory {
             (None, Action::Claim(claim)) => claim.place.clone(),
             (None, _) => None,
         };
-        let (now, dice) = (self.time.read(None), self.dice.roll());
-        let moment = Moment { now, dice, recovering_since: state.recovering_since };
+        let Noted { at: now, ahead, .. } = self.time.read_noted(None);
+        let (dice, recovering_since) = (self.dice.roll(), state.recovering_since);
+        let moment = Moment { now, ahead, dice, recovering_since };
         let me = found.as_ref().map_or(fresh_id, |stored| stored.id);
         let lane = place.map(|place| state.lane(place.lane.as_str(), me, moment.now));
         let mut order = order.clone();

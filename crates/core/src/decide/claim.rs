@@ -357,8 +357,7 @@ impl Draft<'_> {
     fn grant(mut self, late: bool, holder: Option<&Actor>) -> Transition {
         let now = self.now();
         let (lease, margin) = (self.record.policy.lease, self.record.policy.send_margin());
-        let latest =
-            self.record.native_horizon().map(|horizon| horizon.minus(self.record.policy.in_flight_max));
+        let latest = self.latest_native_send();
         self.rest_in(Status::Pending);
         self.record.fence = self.record.fence.next();
         self.record.tries += 1;

@@ -56,7 +56,12 @@ pub(super) fn ask(mut draft: Draft<'_>) -> Transition {
 impl Draft<'_> {
     /// Does what time alone does. Whoever meets it first, decides it. Says whether anything changed.
     pub(super) fn lapse(&mut self) -> bool {
-        if self.record.wake_at() > self.now() {
+        let now = match self.record.status {
+            // All that time changes there is what the destination knows.
+            Status::Retryable => self.destination_time(),
+            _ => self.now(),
+        };
+        if self.record.wake_at() > now {
             return false;
         }
         match (self.record.status, self.record.attempt.take()) {
@@ -136,13 +141,10 @@ impl Draft<'_> {
         debug_assert!(self.record.doubt, "only doubt is decided by class");
         let out_of_attempts = self.record.tries >= self.record.policy.attempts_max;
         let wait = self.backoff(retry_after);
-        let in_time =
-            |horizon: Timestamp| self.now() + wait < horizon.minus(self.record.policy.in_flight_max);
+        let in_time = |latest: Timestamp| self.now() + wait < latest;
         let may_send = match self.record.policy.recovery {
             Recovery::Repeat => !out_of_attempts,
-            Recovery::NativeKey { .. } => {
-                !out_of_attempts && self.record.native_horizon().is_some_and(in_time)
-            }
+            Recovery::NativeKey { .. } => !out_of_attempts && self.latest_native_send().is_some_and(in_time),
             Recovery::Lookup(_) | Recovery::Person => false,
         };
         if may_send {
@@ -156,6 +158,17 @@ impl Draft<'_> {
         } else {
             self.review();
         }
+    }
+
+    /// The time as far as a destination's own keeping goes: by the later of the two clocks, so that nothing is sent that it has forgotten.
+    fn destination_time(&self) -> Timestamp {
+        self.now() + self.moment.ahead
+    }
+
+    /// Until when, in ledger time, a request with the native key may still be sent and is deduplicated (S24).
+    pub(super) fn latest_native_send(&self) -> Option<Timestamp> {
+        let before = self.record.policy.in_flight_max + self.moment.ahead;
+        self.record.native_horizon().map(|horizon| horizon.minus(before))
     }
 
     /// Whoever is waited for does not come sooner for being asked often, and no attempts run out: what was asked for is not cut short,

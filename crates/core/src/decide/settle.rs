@@ -10,8 +10,7 @@ use crate::record::{Attempt, Receipt};
 pub(super) fn renew(mut draft: Draft<'_>, renew: &Renew) -> Transition {
     draft.lapse();
     let now = draft.now();
-    let latest =
-        draft.record.native_horizon().map(|horizon| horizon.minus(draft.record.policy.in_flight_max));
+    let latest = draft.latest_native_send();
     let (fence, policy) = (draft.record.fence, draft.record.policy.clone());
     let Some(attempt) = draft.record.attempt.as_mut().filter(|_| fence == renew.fence) else {
         return draft.refuse(Refusal::StaleFence);

@@ -161,7 +161,7 @@ fn play(laned: bool, story: &[Event], start: i64) -> Vec<Told> {
     for event in story {
         now = now + Duration::from_millis(event.after);
         let recovering_since = event.recovering.then_some(Timestamp::from_millis(start));
-        let moment = Moment { now, dice: event.dice, recovering_since };
+        let moment = Moment { dice: event.dice, recovering_since, ..Moment::at(now) };
         let transition = decide(record.as_ref(), lane.as_ref(), &event.command, &moment);
         let before = record.clone();
         match &transition.after {

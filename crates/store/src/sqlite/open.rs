@@ -150,7 +150,8 @@ fn migrate(connection: &mut Connection, options: &Options) -> Result<Known, Stor
 
 /// Where the clocks were when something was last written.
 pub(super) fn noted(at: i64, tick: i64, boot: i64) -> Noted {
-    Noted { at: Timestamp::from_millis(at), monotonic: Duration::from_millis(tick.unsigned_abs()), boot }
+    let monotonic = Duration::from_millis(tick.unsigned_abs());
+    Noted { at: Timestamp::from_millis(at), monotonic, boot, ahead: Duration::ZERO }
 }
 
 pub(super) fn prepared<'a>(connection: &'a Connection, sql: &str) -> Result<CachedStatement<'a>, StoreError> {

@@ -384,8 +384,9 @@ impl<'a, 'c> Session<'a, 'c> {
             (None, Action::Claim(claim)) => claim.place.as_ref(),
             (None, _) => None,
         };
-        let (now, dice) = (self.noted.at, self.shared.dice.roll());
-        let moment = Moment { now, dice, recovering_since: self.recovering_since };
+        let Noted { at: now, ahead, .. } = self.noted;
+        let (dice, recovering_since) = (self.shared.dice.roll(), self.recovering_since);
+        let moment = Moment { now, ahead, dice, recovering_since };
         let lane = match place {
             Some(place) => Some(read::lane(self.connection, place.lane.as_str(), id, moment.now)?),
             None => None,

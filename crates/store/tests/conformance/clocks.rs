@@ -76,6 +76,29 @@ pub async fn s24_a_jump_does_not_make_a_lookup_count(world: &World) {
     assert_eq!(told.stored.unwrap().record.status, Status::Retryable);
 }
 
+/// A machine that was paused for two days does not know it, until somebody sets its clock: the destination has forgotten the key.
+pub async fn s24_a_destination_may_have_forgotten_what_the_clock_says_it_has(world: &World) {
+    let clock = world.clock.as_ref().unwrap();
+    let retention = Duration::from_secs(24 * 3600);
+    let policy = world.policy(Recovery::NativeKey { retention, lookup: None });
+    let sent = world.tell(claim("settled", &policy)).await;
+    world.tell(settle(&sent, Outcome::unknown("no answer"))).await;
+    let alive = world.tell(claim("alive", &policy)).await;
+    world.tell(settle(&alive, Outcome::unknown("no answer"))).await;
+    let alive = world.tell(claim("alive", &policy)).await;
+    permit(&alive);
+    clock.jump(48 * HOUR_MILLIS);
+    for store in [&world.store, &world.other, &world.open().await] {
+        let told = store.apply_one(claim("settled", &policy).into()).await.unwrap();
+        assert_eq!(told.verdict, Verdict::Review, "nobody can tell any more");
+    }
+    let renew = Action::Renew(Renew { fence: permit(&alive).fence, holder: None });
+    let renewed = world.tell(about(&alive, "caller", renew)).await;
+    assert_eq!(permit(&renewed).send_within, Duration::ZERO, "who waits for its turn sends nothing");
+    world.tell(settle(&renewed, Outcome::unknown("no answer"))).await;
+    assert_eq!(world.tell(claim("alive", &policy)).await.verdict, Verdict::Review);
+}
+
 /// A machine whose clock is two years ahead when it starts takes answers, but nothing is done twice (S28).
 pub async fn s28_a_clock_that_is_years_ahead_makes_no_key_new(world: &World) {
     let clock = world.clock.as_ref().unwrap();
