@@ -186,13 +186,15 @@ CREATE TABLE tally (
 -- journal come with the rows; they are added to those that are there, which first become a page of their own where `paged`
 -- says so. Answers come with the rows, but for `answered`, which keep what they have; requests stay where none comes, but for
 -- `unrequested`.
--- `believed` are intents that are asked for and not written: which of them have another version is given back (`mistaken`).
+-- `believed` are intents that are asked for and not written: which of them have another version, or another journal, because the
+-- number went to another one after a tail was lost (S43), is given back (`mistaken`).
 -- Given back are the time, since when records may be missing, by position the numbers of what was written, and what was
 -- there already in place of what was to be inserted, unless its answer is large (an array of belief, as it is sent).
 CREATE FUNCTION ledger_apply(
     relaxed boolean, slot bigint, known_key bytea, inserts intent[], numbered boolean, updates intent[], updated_ids bigint[],
     reminder_kinds text[], reminder_times bigint[], reminded bigint[], counts tally[], kinds bigint[],
-    times bigint[], believed bigint[], believed_versions bigint[], seldom boolean, agenda_before agenda[], agenda_after agenda[], removals bigint[], removed_versions bigint[],
+    times bigint[], believed bigint[], believed_versions bigint[], believed_heads bytea[], seldom boolean,
+    agenda_before agenda[], agenda_after agenda[], removals bigint[], removed_versions bigint[],
     paged bigint[], archived bigint[], not_kept text[], answered bigint[], unrequested bigint[], buried bigint[],
     lane_changes bigint[], lanes lane[], waiting_before lane_waiting[], waiting_after lane_waiting[],
     OUT now bigint, OUT recovering_since bigint, OUT written bigint[], OUT there bytea,
@@ -302,7 +304,8 @@ BEGIN
                     n.*, n.ordinality + cardinality(inserts) AS position,
                     (SELECT i.ctid FROM intent i WHERE i.id = n.id) AS place
                 FROM unnest(updates) WITH ORDINALITY n OFFSET 0) n
-            WHERE i.ctid = n.place AND i.version = n.version - 1
+            -- After a lost tail a number may have gone to another intent.
+            WHERE i.ctid = n.place AND i.version = n.version - 1 AND i.hash = coalesce(n.hash, i.hash)
             RETURNING n.id)
         SELECT coalesce(array_agg(u.id), '{}') INTO changed FROM updated u;
         written := written || updated_ids;
@@ -380,8 +383,9 @@ BEGIN
     mistaken := '{}';
     IF cardinality(believed) > 0 THEN
         mistaken := ARRAY(
-            SELECT n.ordinality FROM unnest(believed, believed_versions) WITH ORDINALITY n (id, version, ordinality)
-            WHERE (SELECT i.version FROM intent i WHERE i.id = n.id) IS DISTINCT FROM n.version);
+            SELECT n.ordinality
+            FROM unnest(believed, believed_versions, believed_heads) WITH ORDINALITY n (id, version, head, ordinality)
+            WHERE (SELECT i.version FROM intent i WHERE i.id = n.id AND i.journal_head = n.head) IS DISTINCT FROM n.version);
     END IF;
 
     SELECT l.recovering_since, l.hash_key INTO recovering_since, hash_key FROM ledger l WHERE l.one = 1;

@@ -22,7 +22,7 @@ pub(super) struct Line {
     pub(super) change: Change,
     /// The number the intent has, or is to get. `None`: the database gives it one.
     pub(super) id: Option<IntentId>,
-    /// Of its name; for what is not there yet.
+    /// Of its name, as far as it is known.
     hash: Option<NameHash>,
     /// What is counted with it.
     pub(super) tally: Tally,
@@ -56,13 +56,12 @@ impl Line {
         let receipt = record.and_then(|record| record.last_settle.as_ref()).map(codec::receipt_bytes);
         let mut entries = Rows::of(&shared.row_types.entry);
         change.journal.iter().for_each(|row| entries.push(entry_fields(row)));
-        let hash = hash.filter(|_| first);
         Self { id, hash, tally, policy, detail, claim_id, receipt, entries, at, change }
     }
 
     /// The hash of its name, for what is not there yet.
     pub(super) fn hash(&self) -> Option<NameHash> {
-        self.hash
+        self.hash.filter(|_| self.change.before.is_none())
     }
 
     fn after(&self) -> Option<&Stored> {

@@ -175,7 +175,7 @@ pub(super) async fn inside(
             continue;
         }
         let lane = locked.map(|locked| locked.seen_by(found.map(|found| found.id)));
-        let moment = Moment { now, dice: shared.dice.roll(), recovering_since };
+        let moment = Moment { dice: shared.dice.roll(), recovering_since, ..Moment::at(now) };
         let told = found.and_then(|found| told_of_open_work(order, found, &works));
         let order = told.as_ref().unwrap_or(order);
         let fresh_id = lane.as_ref().map_or(IntentId::new(0), |lane| lane.me);

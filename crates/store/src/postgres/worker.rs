@@ -32,7 +32,8 @@ const COMPANY_MAX: Duration = Duration::from_millis(5);
 const FULL_FLIGHT: usize = 48;
 /// How often what somebody was in the way of is tried again.
 const TURNS_MAX: usize = 5;
-/// How often a batch goes back to what changed meanwhile before the rest is applied one at a time.
+/// How often a batch goes back to what changed meanwhile before the rest is applied one at a time, and then each of those before it is
+/// given up.
 const ROUNDS_MAX: usize = 16;
 
 /// What workers take.
@@ -122,6 +123,22 @@ impl Task {
         match &self.belief {
             Belief::Held(found) | Belief::Read(found) => found.as_deref(),
             Belief::Unread => None,
+        }
+    }
+
+    /// As what it has to be read: what is called by its name may have another number by now.
+    fn looked_for(&self) -> Option<Subject> {
+        match &self.order.target {
+            Target::Id(id) => Some(Subject::Number(*id)),
+            Target::Name(_) => self.hash.map(Subject::Name),
+        }
+    }
+
+    /// What was believed is not so.
+    fn doubt(&mut self) {
+        self.belief = Belief::Unread;
+        if matches!(self.order.target, Target::Name(_)) {
+            self.id = None;
         }
     }
 
@@ -286,13 +303,22 @@ impl Worker {
         let since = tasks.iter().map(|task| task.since).min().unwrap_or_else(Instant::now);
         let mut patience = Patience::since(since);
         let (mut rounds, mut turns) = (0, 0);
+        // Of the first, alone: rounds after which it was not answered.
+        let mut in_vain = 0;
         while !tasks.is_empty() {
+            let before = tasks.len();
             let together = tasks.len() > 1 && rounds < ROUNDS_MAX;
             let end = if together { tasks.len() } else { 1 };
             rounds += 1;
             let failure = patience.bound(self.round(&mut tasks[..end])).await.err();
             match failure {
-                None => turns = 0,
+                None => {
+                    turns = 0;
+                    in_vain = if together { 0 } else { in_vain + 1 };
+                    if in_vain > ROUNDS_MAX {
+                        tasks[0].answer(Err(StoreError::Away("the intent changes all the time".into())));
+                    }
+                }
                 Some(failure @ Failure::Lost(_)) => {
                     // Others need not wait with this one.
                     self.flight = None;
@@ -316,6 +342,9 @@ impl Worker {
                 }
             }
             tasks.retain(Task::is_open);
+            if tasks.len() < before {
+                in_vain = 0;
+            }
         }
     }
 
@@ -377,7 +406,7 @@ impl Worker {
                 Belief::Read(found) => (found.as_ref(), true),
                 Belief::Unread => continue,
             };
-            let moment = Moment { now, dice: shared.dice.roll(), recovering_since };
+            let moment = Moment { dice: shared.dice.roll(), recovering_since, ..Moment::at(now) };
             let Planned { change, applied } = plan(found, IntentId::new(0), None, &task.order, &moment);
             let Some(change) = change else {
                 if was_read {
@@ -389,7 +418,7 @@ impl Worker {
                 taken.extend(task.subjects());
                 match found {
                     Some(_) => batch.believed.push((index, applied)),
-                    None => task.belief = Belief::Unread,
+                    None => task.doubt(),
                 }
                 continue;
             };
@@ -439,7 +468,7 @@ impl Worker {
         for (index, came) in indexes.iter().zip(results) {
             match came {
                 Came::Applied(applied) => tasks[*index].answer(Ok(applied)),
-                Came::Mistaken => tasks[*index].belief = Belief::Unread,
+                Came::Mistaken => tasks[*index].doubt(),
                 Came::Kept => in_the_way = true,
             }
         }
@@ -447,7 +476,7 @@ impl Worker {
         let written: HashSet<Subject> = indexes.iter().flat_map(|index| tasks[*index].subjects()).collect();
         for task in tasks.iter_mut().filter(|task| task.is_open()) {
             if task.subjects().any(|subject| written.contains(&subject)) {
-                task.belief = Belief::Unread;
+                task.doubt();
             }
         }
         // The others are done.
@@ -459,10 +488,10 @@ impl Worker {
         let unread = |task: &&mut Task| task.is_open() && matches!(task.belief, Belief::Unread);
         let (mut hashes, mut ids): (Vec<NameHash>, Vec<IntentId>) = Default::default();
         for task in tasks.iter_mut().filter(unread) {
-            match (task.id, task.hash) {
-                (Some(id), _) => ids.push(id),
-                (None, Some(hash)) => hashes.push(hash),
-                (None, None) => {}
+            match task.looked_for() {
+                Some(Subject::Number(id)) => ids.push(id),
+                Some(Subject::Name(hash)) => hashes.push(hash),
+                Some(Subject::Lane(_)) | None => {}
             }
         }
         if hashes.is_empty() && ids.is_empty() {
@@ -480,8 +509,7 @@ impl Worker {
             by_subject.insert(Subject::Name(hash), (hash, stored));
         }
         for task in tasks.iter_mut().filter(unread) {
-            let subject = task.id.map(Subject::Number).or(task.hash.map(Subject::Name));
-            match subject.and_then(|subject| by_subject.get(&subject)) {
+            match task.looked_for().and_then(|subject| by_subject.get(&subject)) {
                 Some((hash, stored)) => task.find(Some(*hash), stored.clone()),
                 None => task.learn(None, None),
             }
@@ -534,7 +562,7 @@ impl Worker {
             let task = &mut tasks[index];
             if written.mistaken.contains(&number) {
                 task.hash.iter().for_each(|hash| self.shared.forget(hash));
-                task.belief = Belief::Unread;
+                task.doubt();
                 continue;
             }
             if somebody_waits {
@@ -556,7 +584,7 @@ impl Worker {
                     continue;
                 }
                 Outcome::Mistaken => {
-                    task.belief = Belief::Unread;
+                    task.doubt();
                     continue;
                 }
             };

@@ -18,7 +18,7 @@ use crate::plan::{Agenda, Queued, Stored};
 use crate::tally::Tally;
 
 /// Parameters of `ledger_apply`.
-const PARAMETERS: usize = 30;
+const PARAMETERS: usize = 31;
 /// So long after a first claim it is looked whether its permit is still out: seldom, by then, and what is claimed and not
 /// looked at yet has to be read by whoever asks for all permits that are out.
 const FIRST_LOOK: Duration = Duration::from_secs(5);
@@ -81,8 +81,11 @@ pub(super) async fn changes(
     manner: &Manner,
 ) -> Result<Written, Failure> {
     let mut batch = Batch::new(&shared.row_types);
-    (batch.believed, batch.believed_versions) =
-        believed.iter().map(|stored| (stored.id.number(), stored.version)).unzip();
+    for stored in believed {
+        batch.believed.push(stored.id.number());
+        batch.believed_versions.push(stored.version);
+        batch.believed_heads.push(stored.journal_head.to_vec());
+    }
     // Positions are given to inserts first, then to updates, then to removals; by hash and by number, so that two batches
     // lock rows in the same order.
     let mut order: Vec<usize> = (0..lines.len()).collect();
@@ -163,6 +166,7 @@ struct Batch {
     counts: Rows,
     believed: Vec<i64>,
     believed_versions: Vec<i64>,
+    believed_heads: Vec<Vec<u8>>,
 }
 
 impl Batch {
@@ -194,6 +198,7 @@ impl Batch {
             counts: Rows::of(&types.tally),
             believed: Vec::new(),
             believed_versions: Vec::new(),
+            believed_heads: Vec::new(),
         }
     }
 
@@ -342,6 +347,7 @@ impl Batch {
             (&self.times, Type::INT8_ARRAY),
             (&self.believed, Type::INT8_ARRAY),
             (&self.believed_versions, Type::INT8_ARRAY),
+            (&self.believed_heads, Type::BYTEA_ARRAY),
             (seldom, Type::BOOL),
             self.agenda_before.parameter(),
             self.agenda_after.parameter(),

@@ -20,6 +20,32 @@ fn short_lived(world: &World) -> Policy {
     }
 }
 
+/// Whoever remembers it must find it by its name: it has another number now, and an answer that is not sent along unasked.
+pub async fn s28_what_went_and_came_back_is_another_one(world: &World) {
+    let policy = Policy {
+        retention: std::time::Duration::ZERO,
+        tombstone: std::time::Duration::ZERO,
+        ..short_lived(world)
+    };
+    let long = Answer::of(vec![b'x'; 9000]);
+    let claimed = world.tell(claim("k", &policy)).await;
+    let first = world.tell(settle(&claimed, answered("short"))).await.stored.unwrap().id;
+    let replayed = world.tell(claim("k", &policy)).await;
+    assert!(matches!(replayed.verdict, Verdict::Replay(_)), "{:?}", replayed.verdict);
+    world.pass(std::time::Duration::from_millis(10)).await;
+    for _ in 0..2 {
+        let action = Action::Purge(Purge { work_is_open: false });
+        world.other.apply_one(Order::numbered(first, command("sweep", action))).await.unwrap();
+    }
+    assert!(world.other.find_id(first).await.unwrap().is_none());
+    let forever = Policy { retention: world.tick * 100, ..policy.clone() };
+    let anew = world.other.apply_one(claim("k", &forever).into()).await.unwrap();
+    world.other.apply_one(settle(&anew, Outcome::Answered(long.clone()))).await.unwrap();
+    let told = world.tell(claim("k", &policy)).await;
+    let Verdict::Replay(replay) = told.verdict else { panic!("{:?}", told.verdict) };
+    assert_eq!(replay.answer, Some(long));
+}
+
 async fn purge(world: &World, id: IntentId) -> Applied {
     world.tell(Order::numbered(id, command("sweep", Action::Purge(Purge { work_is_open: false })))).await
 }

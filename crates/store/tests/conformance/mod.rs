@@ -158,6 +158,7 @@ every_store! {
     }
     keeping {
         s28_answers_then_tombstones_go
+        s28_what_went_and_came_back_is_another_one
         s28_nothing_goes_while_its_work_is_open
         s28_what_cannot_go_yet_is_looked_at_later
         s40_what_is_forgotten_still_deduplicates
@@ -206,6 +207,7 @@ stores_with_a_clock_of_ours! {
         s10_ledger_time_never_runs_backwards
         s10_a_jump_ends_nothing
         s24_a_jump_does_not_make_a_lookup_count
+        s24_a_destination_may_have_forgotten_what_the_clock_says_it_has
         s28_a_clock_that_is_years_ahead_makes_no_key_new
     }
 }
