@@ -71,7 +71,7 @@ impl Ledger {
         mut patience: Pin<&mut Fuse<P>>,
     ) -> Result<Turn, Error> {
         let mut is_over = patience.is_terminated();
-        // Grows, because some waits cannot say for how long: a clock that is not trusted, a lane with a queue.
+        // Grows, because some waits cannot say for how long: a lane with a queue, say.
         let mut pause_min = PAUSE_MIN;
         loop {
             if intent.holder_lives.is_some() && Box::pin(self.holder_lives(intent)).await? {

@@ -77,7 +77,8 @@ pub(super) async fn run(ledger: &Ledger, out: &mut impl Write) -> Result<(), Fai
 
 /// The earliest time at which purging can remove an intent: an open one settles later, and a new generation later still.
 fn kept_until(record: &Record, now: Timestamp) -> Timestamp {
-    record.settled_at.unwrap_or(now) + record.policy.retention + record.policy.tombstone
+    let purged_at = || record.settled_at.unwrap_or(now) + record.policy.retention;
+    record.entombed_at.unwrap_or_else(purged_at) + record.policy.tombstone
 }
 
 fn root(lines: &[Line]) -> Head {
