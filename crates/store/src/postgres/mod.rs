@@ -12,6 +12,7 @@ pub(crate) mod guard;
 mod home;
 mod locked;
 mod open;
+mod queue;
 mod read;
 mod rows;
 mod time;
@@ -40,10 +41,11 @@ use crate::tally::Tally;
 use crate::{Dice, NameHash, NameHasher, Options, QUEUE_MAX};
 use connect::{Failure, Link};
 use home::Home;
+use queue::{Errand, Queue};
 use read::Readers;
 use time::DatabaseTime;
 pub(crate) use transfer::{Importing, Snapshot};
-use worker::{Errand, Queue, Task, Worker};
+use worker::{Task, Worker};
 use write::{Manner, RowTypes};
 
 /// How long a name that somebody's own transaction keeps is expected to be kept.

@@ -2,17 +2,17 @@
 //! that is alone leaves at once). While one waits for its commit, the others go on.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use tokio::sync::{Mutex, Notify, mpsc, oneshot};
+use tokio::sync::oneshot;
 use tokio_postgres::Client;
 use twicesafe_core::{Action, IntentId, LaneName, Moment, Timestamp, WaitCause};
 
 use super::columns::Line;
 use super::connect::{Failure, Link, Patience};
 use super::locked::{self, Came, Candidate};
+use super::queue::{Flight, Queue};
 use super::write::{self, Manner, Outcome};
 use super::{Shared, read};
 use crate::error::StoreError;
@@ -20,28 +20,11 @@ use crate::plan::{Applied, Order, Planned, Stored, Target, check_name, plan};
 use crate::tally::Tally;
 use crate::{BATCH_MAX, NameHash};
 
-/// Batches that are under way at a time whatever waits. With more, each would be smaller, and what a batch costs by itself
-/// count for more. The other workers are there for when one waits for somebody's lock.
-const FLIGHTS: usize = 2;
-/// Beside one that is under way another one leaves with at least this share of its commands (one in so many), so that those
-/// who were answered together go on together.
-const SHARE: usize = 2;
-/// So long others are waited for at most: what is under way may be stuck.
-const COMPANY_MAX: Duration = Duration::from_millis(5);
-/// So many commands make another batch worth its while.
-const FULL_FLIGHT: usize = 48;
 /// How often what somebody was in the way of is tried again.
 const TURNS_MAX: usize = 5;
 /// How often a batch goes back to what changed meanwhile before the rest is applied one at a time, and then each of those before it is
 /// given up.
 const ROUNDS_MAX: usize = 16;
-
-/// What workers take.
-pub(super) enum Errand {
-    One(Box<Task>),
-    /// Given together: those about the same intent are applied in this order.
-    Several(Vec<Task>),
-}
 
 /// A command that waits for its answer.
 pub(super) struct Task {
@@ -177,90 +160,6 @@ struct Planning {
 impl Planning {
     fn is_empty(&self) -> bool {
         self.lines.is_empty() && self.believed.is_empty()
-    }
-}
-
-/// What workers take errands from.
-pub(super) struct Queue {
-    errands: Mutex<mpsc::Receiver<Errand>>,
-    /// Batches under way, and commands in them.
-    flights: AtomicUsize,
-    flying: AtomicUsize,
-    landed: Notify,
-}
-
-impl Queue {
-    pub(super) fn new(errands: mpsc::Receiver<Errand>) -> Self {
-        let (flights, flying) = Default::default();
-        Self { errands: Mutex::new(errands), flights, flying, landed: Notify::new() }
-    }
-
-    /// Whether so many commands are worth a batch now.
-    fn may_leave(&self, commands: usize, alone: bool) -> bool {
-        let (flights, flying) = (self.flights.load(Ordering::Acquire), self.flying.load(Ordering::Acquire));
-        commands >= FULL_FLIGHT || flights < FLIGHTS && (alone || commands * SHARE >= flying)
-    }
-
-    /// Whatever waits, as soon as it may leave. `None` once nobody can send errands any more and none is left.
-    async fn take(self: &Arc<Self>) -> Option<(Vec<Task>, Flight)> {
-        let mut errands = self.errands.lock().await;
-        let mut tasks = Vec::new();
-        let mut next = Some(errands.recv().await?);
-        let mut company = std::pin::pin!(tokio::time::sleep(COMPANY_MAX));
-        let mut yielded = false;
-        loop {
-            while let Some(errand) = next {
-                match errand {
-                    Errand::One(task) => tasks.push(*task),
-                    Errand::Several(several) => tasks.extend(several),
-                }
-                next = if tasks.len() < BATCH_MAX { errands.try_recv().ok() } else { None };
-            }
-            if tasks.len() >= BATCH_MAX || errands.is_closed() {
-                break;
-            }
-            // Asked once: it may come true between two questions.
-            let alone = company.is_elapsed();
-            if !self.may_leave(tasks.len(), alone) {
-                tokio::select! {
-                    errand = errands.recv() => next = errand,
-                    () = self.landed.notified() => {}
-                    () = &mut company, if !alone => {}
-                }
-            } else if yielded {
-                break;
-            } else {
-                // Whoever was just answered may have the next command ready: let them send it, rather than leave without. Once:
-                // where many are at work it takes a while.
-                yielded = true;
-                tokio::task::yield_now().await;
-                next = errands.try_recv().ok();
-            }
-        }
-        let flight = Flight::leave(self, tasks.len());
-        Some((tasks, flight))
-    }
-}
-
-/// A batch under way.
-struct Flight {
-    queue: Arc<Queue>,
-    commands: usize,
-}
-
-impl Flight {
-    fn leave(queue: &Arc<Queue>, commands: usize) -> Self {
-        queue.flights.fetch_add(1, Ordering::AcqRel);
-        queue.flying.fetch_add(commands, Ordering::AcqRel);
-        Self { queue: queue.clone(), commands }
-    }
-}
-
-impl Drop for Flight {
-    fn drop(&mut self) {
-        self.queue.flights.fetch_sub(1, Ordering::AcqRel);
-        self.queue.flying.fetch_sub(self.commands, Ordering::AcqRel);
-        self.queue.landed.notify_one();
     }
 }
 
@@ -613,44 +512,5 @@ impl Worker {
             }
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn batches_leave_in_company() {
-        let queue = Arc::new(Queue::new(mpsc::channel(1).1));
-        assert!(queue.may_leave(1, false), "nothing is under way");
-        let first = Flight::leave(&queue, 10);
-        assert!(!queue.may_leave(4, false), "fewer than half");
-        assert!(queue.may_leave(5, false));
-        assert!(queue.may_leave(1, true), "nobody came");
-        let second = Flight::leave(&queue, 5);
-        assert!(!queue.may_leave(FULL_FLIGHT - 1, true), "two are enough");
-        assert!(queue.may_leave(FULL_FLIGHT, false));
-        drop(first);
-        assert!(!queue.may_leave(2, false));
-        assert!(queue.may_leave(3, false));
-        drop(second);
-        assert!(queue.may_leave(1, false));
-    }
-
-    #[tokio::test]
-    async fn nobody_waits_for_ever_for_company() {
-        let (sender, errands) = mpsc::channel(4);
-        let queue = Arc::new(Queue::new(errands));
-        let stuck = Flight::leave(&queue, 10);
-        sender.send(Errand::Several(Vec::new())).await.expect("there is room");
-        let since = Instant::now();
-        let (_, flight) = queue.take().await.expect("the queue is open");
-        assert!(since.elapsed() >= COMPANY_MAX, "others are waited for");
-        drop(flight);
-        drop(stuck);
-
-        drop(sender);
-        assert!(queue.take().await.is_none(), "nobody can send any more");
     }
 }
