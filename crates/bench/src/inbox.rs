@@ -23,46 +23,44 @@ const CONNECTIONS: usize = 64;
 /// How long handing over may take to catch up.
 const CAUGHT_UP_WITHIN: Duration = Duration::from_secs(600);
 
-/// One event, signed the way GitHub does.
+/// Events, signed the way GitHub does. Senders are other machines, and what they have to do is not what is measured: all events say
+/// the same and are signed once, and each has an id of its own.
 #[derive(Clone)]
 struct Sender {
     lines: Arc<Vec<Mutex<Line>>>,
     prefix: Arc<str>,
-    key: Arc<hmac::Key>,
-    bytes: usize,
+    /// What comes after the id.
+    rest: Arc<str>,
 }
 
 impl Sender {
     async fn new(serving: &Serving, prefix: &str, bytes: usize) -> Result<Self, Box<dyn std::error::Error>> {
-        Ok(Self {
-            lines: lines(&serving.address, CONNECTIONS).await?,
-            prefix: prefix.into(),
-            key: Arc::new(hmac::Key::new(hmac::HMAC_SHA256, SECRET)),
-            bytes,
-        })
+        let body = event(bytes);
+        let mut signature = String::new();
+        for byte in hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, SECRET), body.as_bytes()).as_ref() {
+            write!(signature, "{byte:02x}")?;
+        }
+        let rest = format!(
+            "\r\nx-github-event: orders\r\nx-hub-signature-256: sha256={signature}\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let lines = lines(&serving.address, CONNECTIONS).await?;
+        Ok(Self { lines, prefix: prefix.into(), rest: rest.into() })
     }
 }
 
-fn event(bytes: usize, number: u64) -> String {
-    let mut body = format!(r#"{{"order":{number},"action":"created","text":""#);
-    let rest = bytes.saturating_sub(body.len() + 2);
-    body.extend(std::iter::repeat_n('e', rest));
-    body.push_str("\"}");
-    body
+fn event(bytes: usize) -> String {
+    let start = r#"{"order":12,"action":"created","text":""#;
+    format!("{start}{}\"}}", "e".repeat(bytes.saturating_sub(start.len() + 2)))
 }
 
 impl Subject for Sender {
     async fn effect(&self, key: Key, took: &mut Vec<Duration>) -> Result<(), Failure> {
-        let body = event(self.bytes, key.number);
-        let mut signature = String::with_capacity(64);
-        for byte in hmac::sign(&self.key, body.as_bytes()).as_ref() {
-            let _ = write!(signature, "{byte:02x}");
-        }
         let request = format!(
-            "POST /in/shop HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\nx-github-delivery: {}{}\r\nx-github-event: orders\r\nx-hub-signature-256: sha256={signature}\r\ncontent-length: {}\r\n\r\n{body}",
+            "POST /in/shop HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\nx-github-delivery: {}{}{}",
             self.prefix,
             key.text(),
-            body.len()
+            self.rest
         );
         let mut line = self.lines[key.asked_by % self.lines.len()].lock().await;
         let started = Instant::now();
@@ -79,15 +77,15 @@ impl Subject for Sender {
 struct Redis {
     lines: Arc<Vec<Mutex<Line>>>,
     prefix: Arc<str>,
+    body: Arc<str>,
 }
 
 impl Subject for Redis {
     async fn effect(&self, key: Key, took: &mut Vec<Duration>) -> Result<(), Failure> {
-        let body = event(EVENT_BYTES, key.number);
         let name = format!("{}{}", self.prefix, key.text());
         let mut line = self.lines[key.asked_by % self.lines.len()].lock().await;
         let started = Instant::now();
-        line.stream.write_all(&resp(&[b"SET", name.as_bytes(), body.as_bytes()])).await?;
+        line.stream.write_all(&resp(&[b"SET", name.as_bytes(), self.body.as_bytes()])).await?;
         assert!(line.answer(resp_end).await?.starts_with(b"+OK"), "Redis takes what it is given");
         took.push(started.elapsed());
         Ok(())
@@ -157,7 +155,8 @@ async fn arrivals(
     let (mut theirs, mut alone, mut beside, mut drained) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for round in 0..plan.rounds {
         let prefix: Arc<str> = format!("inbox-{round}-{}:", std::process::id()).into();
-        let peer = Redis { lines: lines(redis, CONNECTIONS).await?, prefix };
+        let body = event(EVENT_BYTES).into();
+        let peer = Redis { lines: lines(redis, CONNECTIONS).await?, prefix, body };
         theirs.push(harness::run(&load(CONNECTIONS, 0), &peer).await?);
         let serving = serving(plan, &format!("{round}"), &at).await?;
         pause(&serving, "pause").await?;

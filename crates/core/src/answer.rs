@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::name::{put, tagged};
+use crate::name::{Domain, put};
 
 /// Longest reason kept with an outcome or a decision; longer ones are cut.
 pub const REASON_BYTES_MAX: usize = 1000;
@@ -225,7 +225,8 @@ impl Report {
 
     /// Tells two reports apart: the same settle repeated from a different one (S12).
     pub(crate) fn digest(&self) -> u64 {
-        let mut hasher = tagged("twicesafe report v1");
+        static DOMAIN: Domain = Domain::new("twicesafe report v1");
+        let mut hasher = DOMAIN.hasher();
         let mut answer = |kind: u8, answer: &Answer| {
             hasher.update(&[kind]);
             put(&mut hasher, answer.external_id.as_ref().map_or("", ExternalId::as_str).as_bytes());

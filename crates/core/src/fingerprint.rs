@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::name::{put, tagged};
+use crate::name::{Domain, put};
 
 /// How an input is turned into a fingerprint. It is stored with the fingerprint, and later requests under the same
 /// key are compared under *that* recipe: changing a route's recipe must not make every live key mismatch (S4).
@@ -44,7 +44,8 @@ impl Fingerprint {
     /// The fingerprint of an input by one of the two recipes known here, `raw` and `json`; by any other recipe the
     /// parts are what its door made of the input, hashed as they are.
     pub fn of(recipe: &Recipe, input: &[u8]) -> Self {
-        let mut hasher = tagged("twicesafe fingerprint v1");
+        static DOMAIN: Domain = Domain::new("twicesafe fingerprint v1");
+        let mut hasher = DOMAIN.hasher();
         match (recipe.as_str() == "json").then(|| canonical_json(input)).flatten() {
             Some(canonical) => put(hasher.update(b"j"), &canonical),
             None => put(hasher.update(b"r"), input),

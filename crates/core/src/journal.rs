@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::answer::{Answer, Body};
 use crate::command::Salt;
 use crate::moment::Timestamp;
-use crate::name::{Actor, put, tagged};
+use crate::name::{Actor, Domain, put};
 use crate::permit::Fence;
 use crate::record::Status;
 
@@ -176,7 +176,8 @@ impl Entry {
     /// The salted digest of what the destination said. Without a salt (forgotten) there is none.
     pub fn digest(&self, salt: Option<Salt>) -> Option<Digest> {
         let (answer, salt) = (self.content.as_ref()?, salt?);
-        let mut hasher = tagged("twicesafe journal digest v1");
+        static DOMAIN: Domain = Domain::new("twicesafe journal digest v1");
+        let mut hasher = DOMAIN.hasher();
         put(&mut hasher, &salt.0);
         put(&mut hasher, answer.head.as_bytes());
         match &answer.body {
@@ -190,7 +191,8 @@ impl Entry {
 /// The hash that ends the chain after this row. It covers the hash before it, the row's number in its chain, and every
 /// field of the row as stored.
 pub fn link(head: &Head, number: u32, entry: &Entry, digest: Option<Digest>) -> Head {
-    let mut hasher = tagged("twicesafe journal row v1");
+    static DOMAIN: Domain = Domain::new("twicesafe journal row v1");
+    let mut hasher = DOMAIN.hasher();
     hasher.update(head).update(&number.to_be_bytes());
     hasher.update(&entry.at.as_millis().to_be_bytes());
     put(&mut hasher, entry.actor.as_str().as_bytes());

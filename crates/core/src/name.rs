@@ -3,7 +3,10 @@
 //! All of them are checked once, when they are built; a built value is valid (S2, S3).
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+
+use blake3::Hasher;
+use blake3::hazmat::{ContextKey, HasherExt, hash_derive_key_context};
 
 use crate::code::Code;
 
@@ -114,7 +117,8 @@ impl Key {
     /// One key out of several fields. `domain` says what the fields are, so that `(order, 12)` and `(refund, 12)`
     /// differ; every part carries its length, so that `("ab", "c")` and `("a", "bc")` differ (S2).
     pub fn composed(domain: &str, parts: &[KeyPart<'_>]) -> Result<Self, InvalidName> {
-        let mut hasher = tagged("twicesafe key of parts v1");
+        static DOMAIN: Domain = Domain::new("twicesafe key of parts v1");
+        let mut hasher = DOMAIN.hasher();
         put(&mut hasher, domain.as_bytes());
         for part in parts {
             match part {
@@ -273,32 +277,47 @@ impl Step {
 /// The key sent to a destination that deduplicates by itself: the same for every attempt of a generation, another one
 /// for the next (S29). It depends on the name alone, so that a ledger restored elsewhere derives it again.
 pub fn destination_key(name: &Name, generation: u32) -> String {
-    derived("twicesafe destination key v1", name, generation)
+    static DOMAIN: Domain = Domain::new("twicesafe destination key v1");
+    derived(&DOMAIN, name, generation)
 }
 
 /// The key of the intent that undoes this generation of an intent (S32).
 pub fn compensation_key(name: &Name, generation: u32) -> Key {
-    Key(format!("undo:{}", derived("twicesafe compensation key v1", name, generation)).into())
+    static DOMAIN: Domain = Domain::new("twicesafe compensation key v1");
+    Key(format!("undo:{}", derived(&DOMAIN, name, generation)).into())
 }
 
-fn derived(domain: &'static str, name: &Name, generation: u32) -> String {
-    let mut hasher = tagged(domain);
+fn derived(domain: &Domain, name: &Name, generation: u32) -> String {
+    let mut hasher = domain.hasher();
     put(&mut hasher, name.scope.as_str().as_bytes());
     put(&mut hasher, name.key.as_str().as_bytes());
     hasher.update(&generation.to_be_bytes());
     hex_32(&hasher)
 }
 
-pub(crate) fn tagged(domain: &'static str) -> blake3::Hasher {
-    blake3::Hasher::new_derive_key(domain)
+/// What a hash is about, so that none can be mistaken for one about something else.
+pub(crate) struct Domain {
+    name: &'static str,
+    /// Its own hash, with which each of the others begins.
+    key: OnceLock<ContextKey>,
+}
+
+impl Domain {
+    pub(crate) const fn new(name: &'static str) -> Self {
+        Self { name, key: OnceLock::new() }
+    }
+
+    pub(crate) fn hasher(&self) -> Hasher {
+        Hasher::new_from_context_key(self.key.get_or_init(|| hash_derive_key_context(self.name)))
+    }
 }
 
 /// Adds a field with its length, so that neighbouring fields cannot be shifted into each other.
-pub(crate) fn put(hasher: &mut blake3::Hasher, field: &[u8]) {
+pub(crate) fn put(hasher: &mut Hasher, field: &[u8]) {
     hasher.update(&(field.len() as u64).to_be_bytes()).update(field);
 }
 
-fn hex_32(hasher: &blake3::Hasher) -> String {
+fn hex_32(hasher: &Hasher) -> String {
     hasher.finalize().to_hex()[..32].to_owned()
 }
 

@@ -77,7 +77,7 @@ pub(crate) struct Forgotten {
 }
 
 /// A settled intent is asked for again and again; everything else is about to change.
-fn is_worth_it(stored: &Stored) -> bool {
+pub(crate) fn is_worth_it(stored: &Stored) -> bool {
     let body_fits = |answer: &Answer| match &answer.body {
         Body::Kept(bytes) => bytes.len() <= BODY_BYTES_MAX,
         Body::NotKept { .. } => true,

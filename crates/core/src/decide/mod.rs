@@ -247,7 +247,8 @@ impl<'a> Draft<'a> {
 
 /// Tells two decisions of people apart (S12).
 fn digest_of(parts: &[&str]) -> u64 {
-    let mut hasher = crate::name::tagged("twicesafe decision v1");
+    static DOMAIN: crate::name::Domain = crate::name::Domain::new("twicesafe decision v1");
+    let mut hasher = DOMAIN.hasher();
     for part in parts {
         crate::name::put(&mut hasher, part.as_bytes());
     }

@@ -121,6 +121,14 @@ impl Expression {
         &self.text
     }
 
+    /// Whether what it comes to may depend on a body.
+    pub(crate) fn may_read_a_body(&self) -> bool {
+        match &*self.form {
+            Form::Path(_, steps) => !matches!(steps.first(), Some(Step::Field(part)) if part != "body"),
+            Form::Program(_) => true,
+        }
+    }
+
     /// What it comes to, or why it does not.
     pub(crate) fn value(&self, sight: &Sight<'_>) -> Result<Value, String> {
         let wrong = |why: String| format!("`{}`: {why}", self.text);
@@ -224,11 +232,10 @@ fn followed(root: &str, steps: &[Step], sight: &Sight<'_>) -> Result<Value, Stri
         _ => return text(sight.destination_key),
     };
     for step in steps {
-        let (next, what) = match step {
-            Step::Field(name) => (here.get(name), format!("`{name}`")),
-            Step::Item(number) => (here.get(number), format!("item {number}")),
-        };
-        here = next.ok_or_else(|| format!("the {root} has no {what}"))?;
+        here = match step {
+            Step::Field(name) => here.get(name).ok_or_else(|| format!("the {root} has no `{name}`")),
+            Step::Item(number) => here.get(number).ok_or_else(|| format!("the {root} has no item {number}")),
+        }?;
     }
     Ok(here.clone())
 }
@@ -383,6 +390,24 @@ mod tests {
             ("request.body.id.startsWith('a')", json!(true)),
         ] {
             assert_eq!(seen(text), Ok(value), "{text}");
+        }
+    }
+
+    #[test]
+    fn bodies_are_read_unless_an_expression_is_plainly_about_something_else() {
+        for (text, may) in [
+            ("event.headers['x-github-delivery']", false),
+            ("event.query.id", false),
+            ("event['headers'].id", false),
+            ("event.body", true),
+            ("event.body.id", true),
+            ("event['body'].id", true),
+            ("event", true),
+            ("event.headers.id + string(event.body.n)", true),
+            ("event['bo' + 'dy']", true),
+        ] {
+            let expression = Expression::parse(text, OF_EVENT).expect("it is one");
+            assert_eq!(expression.may_read_a_body(), may, "{text}");
         }
     }
 

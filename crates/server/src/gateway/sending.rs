@@ -198,12 +198,20 @@ pub(crate) fn is_between_two(name: &str) -> bool {
 /// Headers that say who somebody is, as far as names tell.
 pub(crate) fn is_credential(name: &HeaderName) -> bool {
     let name = name.as_str();
-    let has_part = |part: &str| name.split(['-', '_', '.']).any(|own| own == part);
-    has_part("cookie")
-        || has_part("auth")
-        || ["token", "secret", "api-key", "apikey", "authori", "authent", "password", "signature", "session"]
-            .iter()
-            .any(|word| name.contains(word))
+    let is_word = |part: &str| matches!(part, "cookie" | "auth");
+    // Every header of every request is looked at: by its first letter before anything else.
+    let begins_one = |from: usize| {
+        let words: &[&str] = match name.as_bytes()[from] {
+            b'a' => &["api-key", "apikey", "authori", "authent"],
+            b'p' => &["password"],
+            b's' => &["secret", "signature", "session"],
+            b't' => &["token"],
+            _ => &[],
+        };
+        words.iter().any(|word| name.as_bytes()[from..].starts_with(word.as_bytes()))
+    };
+    (0..name.len()).any(begins_one)
+        || name.split(['-', '_', '.']).any(is_word)
         || name.ends_with("-key") && !KEYS_OF_THINGS.iter().any(|thing| name.ends_with(thing))
 }
 
@@ -400,6 +408,20 @@ mod tests {
             headers,
             body: body.into(),
             callback: None,
+        }
+    }
+
+    #[test]
+    fn credentials_are_told_by_their_names() {
+        let secret = "authorization proxy-authorization www-authenticate cookie set-cookie x-auth x_auth_user x.auth \
+            x-api-key apikey myapikeyid x-csrf-token xtoken tokens a-secret-b password x-hub-signature-256 sessionid \
+            x-session stripe-signature x-access-key key-password private-key";
+        let plain = "accept content-type x-github-event x-github-delivery author x-author idempotency-key sort-key \
+            my-partition-key x-keys keyboard cookies-accepted x-api-version t s a p pass sess signa x-aut";
+        for (names, expected) in [(secret, true), (plain, false)] {
+            for name in names.split_whitespace() {
+                assert_eq!(is_credential(&HeaderName::from_static(name)), expected, "{name}");
+            }
         }
     }
 

@@ -171,7 +171,8 @@ async fn taken(shared: &Shared, inbox: &Inbox, request: &Request) -> Result<Arri
         Some(_) => shared.ledger.store().now().await?.as_millis(),
         None => 0,
     };
-    let look = || event::view(&request.headers, query, &request.body);
+    let body = inbox.reads_bodies().then_some(&request.body);
+    let look = || event::view(&request.headers, query, body);
     let mut view = inbox.verifier.reads_events().then(look);
     let mut verified = inbox.sender.clone();
     let mut out_of_time = None;

@@ -49,8 +49,8 @@ impl Facts {
     }
 }
 
-/// What expressions see of an event.
-pub(crate) fn view(headers: &HeaderMap, query: Option<&str>, body: &Bytes) -> Value {
+/// What expressions see of an event; without its body where none of them reads it.
+pub(crate) fn view(headers: &HeaderMap, query: Option<&str>, body: Option<&Bytes>) -> Value {
     let header = |(name, value): (&HeaderName, &HeaderValue)| {
         // Some senders call an id a token; what proves who somebody is stays out.
         let is_secret = matches!(name.as_str(), "authorization" | "proxy-authorization" | "cookie");
@@ -63,7 +63,8 @@ pub(crate) fn view(headers: &HeaderMap, query: Option<&str>, body: &Bytes) -> Va
     }
     let text = |(name, value): (String, String)| (name, Value::String(value));
     let query: Map<String, Value> = pairs(query.unwrap_or_default()).into_iter().map(text).collect();
-    view_with(seen.into(), query.into(), body_view_within(read_as(headers, body), body, usize::MAX))
+    let read = |body| body_view_within(read_as(headers, body), body, usize::MAX);
+    view_with(seen.into(), query.into(), body.map_or(Value::Null, read))
 }
 
 /// Moved together: `json!` would copy a body of any size.

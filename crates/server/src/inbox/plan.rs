@@ -234,6 +234,14 @@ impl Inbox {
             late: Seldom::default(),
         })
     }
+
+    /// Whether an event's body has to be understood before it is stored.
+    pub(crate) fn reads_bodies(&self) -> bool {
+        let optional = [&self.lane, &self.version, &self.means].into_iter().flatten();
+        let asked = self.handshake.iter().flat_map(|(when, answer)| [when, answer]);
+        let mut expressions = std::iter::once(&self.id).chain(optional).chain(asked);
+        self.is_array || self.verifier.reads_events() || expressions.any(Expression::may_read_a_body)
+    }
 }
 
 /// What is agreed about every event of an inbox.

@@ -66,7 +66,6 @@ impl Shared {
 /// written, because every commit makes SQLite read its pages anew. The writer needs no look: it finds out by writing.
 struct Odds {
     known: AtomicU32,
-    skipped: AtomicU32,
 }
 
 impl Odds {
@@ -75,15 +74,9 @@ impl Odds {
     const WORTH_IT: u32 = Self::ALL / 4;
     /// So many claims back, about.
     const MEMORY: u32 = 64;
-    /// One in so many is looked for in any case, so that what is asked for again and again comes to be remembered.
-    const SAMPLE: u32 = 16;
 
     fn are_good(&self) -> bool {
         self.known.load(Ordering::Relaxed) >= Self::WORTH_IT
-    }
-
-    fn are_worth_a_look(&self) -> bool {
-        self.are_good() || self.skipped.fetch_add(1, Ordering::Relaxed) % Self::SAMPLE == Self::SAMPLE - 1
     }
 
     /// Looks again: the writer cannot write.
@@ -102,7 +95,7 @@ impl Odds {
 
 impl Default for Odds {
     fn default() -> Self {
-        Self { known: AtomicU32::new(Self::ALL), skipped: AtomicU32::new(0) }
+        Self { known: AtomicU32::new(Self::ALL) }
     }
 }
 
@@ -234,7 +227,7 @@ impl Sqlite {
             return Ok(Some(found));
         }
         let is_busy = self.shared.queued.load(Ordering::Relaxed) > self.shared.batch_max;
-        if !is_busy && !self.shared.odds.are_worth_a_look() {
+        if !is_busy && !self.shared.odds.are_good() {
             return Ok(None);
         }
         let found = self.readers.by_hash(&hash)?.map(Arc::new);

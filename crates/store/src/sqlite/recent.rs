@@ -13,9 +13,11 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use twicesafe_core::Name;
+
 use crate::NameHash;
 use crate::plan::Stored;
-use crate::remembered::{Forgotten, Remembered};
+use crate::remembered::{self, Forgotten, Remembered};
 
 const HEADER_BYTES: usize = 48;
 /// The only version of the index there is.
@@ -106,6 +108,7 @@ impl Recent {
         Writing {
             recent: self,
             before,
+            found: Vec::new(),
             changed: Vec::new(),
             has_written: false,
             is_committed: false,
@@ -146,6 +149,8 @@ impl Seen {
 pub(super) struct Writing<'a> {
     recent: &'a Recent,
     before: Option<Header>,
+    /// Read inside it. What was changed after that is in `changed` too.
+    found: Vec<(NameHash, Arc<Stored>)>,
     changed: Vec<NameHash>,
     /// An intent that changed has another version: that makes the header another one. Other rows may be written as they were,
     /// and then SQLite commits nothing.
@@ -155,10 +160,19 @@ pub(super) struct Writing<'a> {
 }
 
 impl Writing<'_> {
-    /// A change of an intent was written, and whether it was known by a name before.
-    pub(super) fn changes(&mut self, hash: Option<NameHash>) {
+    /// A claim was of an intent that is there, and it stays as it is.
+    pub(super) fn found(&mut self, hash: NameHash, stored: &Arc<Stored>) {
+        if self.recent.index.is_some() && remembered::is_worth_it(stored) {
+            self.found.push((hash, stored.clone()));
+        }
+    }
+
+    /// A change of an intent was written, which had been so before. The hash of its name is only asked for if it may be
+    /// remembered.
+    pub(super) fn changes(&mut self, before: Option<&Stored>, hash: impl FnOnce(&Name) -> NameHash) {
         self.has_written = true;
-        self.changed.extend(hash);
+        let remembered = before.filter(|before| remembered::is_worth_it(before));
+        self.changed.extend(remembered.and_then(|before| before.record.name.as_ref()).map(hash));
     }
 
     /// Up to that header nothing was written but what is no intent's.
@@ -184,16 +198,22 @@ impl Drop for Writing<'_> {
         // A commit that did not change the header: then it says nothing, whyever that is.
         let is_blind = self.has_written && self.is_committed && self.before == after;
         seen.is_blind |= is_blind && after.is_some();
-        let forgotten = match is_ours_alone {
+        let mut gone = Vec::new();
+        match is_ours_alone {
             true => {
+                let found = std::mem::take(&mut self.found);
+                // Inside a transaction that was taken back it may have been as it never was.
+                let is_so = self.is_committed || !self.has_written;
+                if is_so && after.is_some() && !seen.is_blind {
+                    gone.extend(found.into_iter().map(|(hash, stored)| seen.intents.put(hash, &stored)));
+                }
                 self.changed.iter().for_each(|hash| seen.intents.forget(hash));
-                None
             }
-            false => Some(seen.intents.forget_all()),
-        };
+            false => gone.push(seen.intents.forget_all()),
+        }
         seen.as_of = after;
         drop(seen);
-        drop(forgotten);
+        drop(gone);
     }
 }
 
@@ -302,12 +322,10 @@ pub(super) mod tests {
             tell(&store, order(key, |_| Action::Settle(settle))).await.expect("settled");
             tell(&store, order(key, claim)).await.expect("replayed");
         }
+        let of = |key| store.hash_of(&Name::new("default/test/shop/charge", key).expect("a name"));
         let known = || {
             let header = store.shared.recent.header().expect("it can be read");
-            ["a", "b", "c"].map(|key| {
-                let hash = store.hash_of(&Name::new("default/test/shop/charge", key).expect("a name"));
-                store.shared.recent.get(&header, &hash).is_some()
-            })
+            ["a", "b", "c"].map(|key| store.shared.recent.get(&header, &of(key)).is_some())
         };
         assert_eq!(known(), [true, true, true]);
         tell(&store, order("a", reset)).await.expect("reset");
@@ -318,15 +336,27 @@ pub(super) mod tests {
         store.put_note("kind", "name", Some("value")).await.expect("noted");
         assert_eq!(known(), [false, true, true], "what is about no intent");
         let before = store.shared.recent.header().expect("it can be read");
-        let hash = store.hash_of(&Name::new("default/test/shop/charge", "b").expect("a name"));
-        let read_before = store.shared.recent.get(&before, &hash).expect("it is known");
+        let read_before = store.shared.recent.get(&before, &of("b")).expect("it is known");
         tell(&store, order("e", claim)).await.expect("claimed");
-        store.shared.recent.put(&before, &hash, &read_before);
+        store.shared.recent.put(&before, &of("b"), &read_before);
         assert_eq!(known(), [false, true, true], "who was slow does not empty it");
         tell(&other, order("b", reset)).await.expect("reset");
         assert_eq!(known(), [false, false, false], "somebody has written");
         tell(&store, order("c", claim)).await.expect("replayed");
         assert_eq!(known(), [false, false, true], "what was read since");
+        let stored =
+            store.shared.recent.get(&store.shared.recent.header().expect("it can be read"), &of("c"));
+        other.put_note("kind", "name", Some("another")).await.expect("noted");
+        store.shared.odds.known.store(0, std::sync::atomic::Ordering::Relaxed);
+        let submitted = store.submit(order("c", claim), true).expect("taken");
+        assert!(matches!(submitted, crate::sqlite::Submitted::Queued(_)), "nobody looks");
+        submitted.answer().await.expect("replayed");
+        assert_eq!(known(), [false, false, true], "what the writer has read");
+        let mut writing = store.shared.recent.begin();
+        writing.found(of("a"), &stored.expect("it was known"));
+        writing.changes(None, |_| unreachable!("nothing was there"));
+        drop(writing);
+        assert_eq!(known(), [false, false, true], "what was read, but taken back");
         drop((store, other));
     }
 

@@ -350,6 +350,9 @@ impl<'a, 'c> Session<'a, 'c> {
                 self.tally.verdict(self.noted.at, &applied.verdict);
                 if first_claim {
                     self.shared.odds.count(found.is_some());
+                    if let (Some(hash), Some(found)) = (hash, &found) {
+                        writing.found(hash, found);
+                    }
                 }
                 return Ok(applied);
             };
@@ -360,8 +363,7 @@ impl<'a, 'c> Session<'a, 'c> {
                 Written::BeliefWasWrong => found = self.load(order, hash.as_ref())?,
                 Written::Yes => {
                     self.wrote = true;
-                    let before = change.before.as_ref().and_then(|before| before.record.name.as_ref());
-                    writing.changes(before.map(|name| self.shared.hasher.hash(name)));
+                    writing.changes(change.before.as_deref(), |name| self.shared.hasher.hash(name));
                     if change.before.is_none() {
                         self.last_intent += 1;
                     }
