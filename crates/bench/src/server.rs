@@ -40,8 +40,8 @@ impl Line {
     ) -> Result<Vec<u8>, Failure> {
         loop {
             if let Some(end) = whole(&self.read) {
-                let rest = self.read.split_off(end);
-                return Ok(std::mem::replace(&mut self.read, rest));
+                // Whoever gave the room away would read the next answer in small pieces.
+                return Ok(self.read.drain(..end).collect());
             }
             if self.stream.read_buf(&mut self.read).await? == 0 {
                 return Err("the other end hung up".into());

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Method, StatusCode};
+use serde::Serialize;
 use serde_json::{Value, json};
 use twicesafe_ledger::{Accepted, Code, Intent, IntentId, Key, LaneName, Name, Status, StoreError, Stored};
 
@@ -153,8 +154,13 @@ fn not_taken(shared: &Shared, inbox: &Inbox, problem: Problem) -> Problem {
 }
 
 /// Known ids get the same: senders disable hooks that answer anything else (S37).
-fn acknowledged(new: usize, known: usize) -> Response {
-    Response::json(StatusCode::OK, &json!({ "accepted": new, "known": known }))
+fn acknowledged(accepted: usize, known: usize) -> Response {
+    #[derive(Serialize)]
+    struct Acknowledgement {
+        accepted: usize,
+        known: usize,
+    }
+    Response::json(StatusCode::OK, &Acknowledgement { accepted, known })
 }
 
 /// What came.

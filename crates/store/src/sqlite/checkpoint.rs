@@ -4,6 +4,7 @@
 //! the log starts anew. Left to itself SQLite would copy everything inside some unlucky caller's commit, or, with
 //! everything in the background, never reach the end of a log that grows meanwhile.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -13,6 +14,7 @@ use std::time::Duration;
 use rusqlite::Connection;
 
 use super::open::{for_checkpoints, ran};
+use super::place::kept_open;
 use crate::error::StoreError;
 
 /// Batches between two looks at the size of the log.
@@ -85,7 +87,7 @@ impl Checkpointer {
         }
         let (path, state, stopping) = (self.path.clone(), self.state.clone(), self.stopping.clone());
         let work = move || match for_checkpoints(&path) {
-            Ok(connection) => copy(&connection, &state, &stopping),
+            Ok(connection) => copy(&connection, kept_open(&path).ok(), &state, &stopping),
             Err(error) => tracing::warn!(code = %error.code(), "no checkpoints in the background: {error}"),
         };
         match std::thread::Builder::new().name("twicesafe-checkpoint".into()).spawn(work) {
@@ -113,14 +115,23 @@ impl Checkpointer {
     }
 }
 
-fn copy(connection: &Connection, state: &AtomicU8, stopping: &AtomicBool) {
+fn copy(connection: &Connection, file: Option<&File>, state: &AtomicU8, stopping: &AtomicBool) {
+    let copy_most = || {
+        for _ in 0..ROUNDS_MAX {
+            match left(connection, "PASSIVE") {
+                Ok(left) if left > PAGES_LEFT_MAX && !stopping.load(Ordering::Acquire) => {}
+                _ => break,
+            }
+        }
+    };
     while !stopping.load(Ordering::Acquire) {
         if state.load(Ordering::Acquire) == COPYING {
-            for _ in 0..ROUNDS_MAX {
-                match left(connection, "PASSIVE") {
-                    Ok(left) if left > PAGES_LEFT_MAX && !stopping.load(Ordering::Acquire) => {}
-                    _ => break,
-                }
+            copy_most();
+            if let Some(file) = file {
+                // Who copies the last page syncs the file, and that is the writer: it should find little left to sync. Whether this
+                // one fails does not matter, because that one tells.
+                let _ = file.sync_data();
+                copy_most();
             }
             state.store(NEARLY_DONE, Ordering::Release);
         }

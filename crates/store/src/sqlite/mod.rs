@@ -221,13 +221,17 @@ impl Sqlite {
 
     /// What is believed of an intent, from memory if nobody has written since it was read.
     fn look(&self, name: &twicesafe_core::Name) -> Result<Option<Arc<Stored>>, StoreError> {
+        let is_busy = self.shared.queued.load(Ordering::Relaxed) > self.shared.batch_max;
+        let is_worth_it = is_busy || self.shared.odds.are_good();
+        if !is_worth_it && !self.shared.recent.holds_some() {
+            return Ok(None);
+        }
         let hash = self.shared.hasher.hash(name);
         let header = self.shared.recent.header();
         if let Some(found) = header.as_ref().and_then(|header| self.shared.recent.get(header, &hash)) {
             return Ok(Some(found));
         }
-        let is_busy = self.shared.queued.load(Ordering::Relaxed) > self.shared.batch_max;
-        if !is_busy && !self.shared.odds.are_good() {
+        if !is_worth_it {
             return Ok(None);
         }
         let found = self.readers.by_hash(&hash)?.map(Arc::new);

@@ -1,8 +1,12 @@
 //! Where the file of a ledger is: SQLite finds the log and its index by the file's name, so that a file with two names would have
 //! two logs, and those who use one name would not see what those who use the other have claimed (S42).
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use crate::error::StoreError;
 
@@ -24,6 +28,18 @@ pub(super) fn of_ledger(path: &Path) -> Result<PathBuf, StoreError> {
     check_file_system(&file, &folder)?;
     check_names(&file, &folder)?;
     Ok(file)
+}
+
+/// One of the files SQLite has open, open until the process ends: whoever closes it lets go of every lock that SQLite holds on it in
+/// this process (<https://sqlite.org/howtocorrupt.html>, 2.2).
+pub(super) fn kept_open(path: &Path) -> std::io::Result<&'static File> {
+    static OPEN: Mutex<BTreeMap<(u64, u64), &'static File>> = Mutex::new(BTreeMap::new());
+    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let which = std::fs::metadata(path)?;
+    match open.entry((which.dev(), which.ino())) {
+        Entry::Occupied(there) => Ok(there.get()),
+        Entry::Vacant(new) => Ok(new.insert(Box::leak(Box::new(File::open(path)?)))),
+    }
 }
 
 /// What a symbolic link leads to may not be there yet, and then the system cannot say where it is.

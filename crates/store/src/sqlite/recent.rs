@@ -6,15 +6,15 @@
 //! What the writer of this process commits is taken out of the memory together with the change of the header; anything else
 //! empties it.
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::fs::File;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use twicesafe_core::Name;
 
+use super::place::kept_open;
 use crate::NameHash;
 use crate::plan::Stored;
 use crate::remembered::{self, Forgotten, Remembered};
@@ -47,6 +47,8 @@ impl Header {
 pub(super) struct Recent {
     /// `None`: it cannot be read, and nothing is remembered.
     index: Option<&'static File>,
+    /// A hint, for those who would read the header for nothing.
+    holds_some: AtomicBool,
     seen: Mutex<Seen>,
 }
 
@@ -64,7 +66,9 @@ struct Seen {
 impl Recent {
     /// Of the ledger at that path, which must be open.
     pub(super) fn of(path: &Path) -> Self {
-        Self { index: kept_open(path).ok(), seen: Mutex::default() }
+        let mut index = path.as_os_str().to_owned();
+        index.push("-shm");
+        Self { index: kept_open(Path::new(&index)).ok(), ..Self::default() }
     }
 
     /// The header as it is now.
@@ -72,6 +76,11 @@ impl Recent {
         let mut header = Header([0; HEADER_BYTES]);
         self.index?.read_exact_at(&mut header.0, 0).ok()?;
         Some(header).filter(Header::is_sound)
+    }
+
+    /// Whether anything at all is remembered, or was a moment ago.
+    pub(super) fn holds_some(&self) -> bool {
+        self.holds_some.load(Ordering::Relaxed)
     }
 
     /// What is remembered under a name, if nobody has written since.
@@ -92,7 +101,7 @@ impl Recent {
         if seen.as_of.as_ref() == Some(before) && !seen.is_blind {
             crowded_out = Some(seen.intents.put(*hash, stored));
         }
-        drop(seen);
+        self.give_back(seen);
         // Much may go, and nobody should wait for that.
         drop((outdated, crowded_out));
     }
@@ -103,7 +112,7 @@ impl Recent {
         let mut seen = self.lock();
         seen.is_writing = true;
         let forgotten = seen.go_on_from(before);
-        drop(seen);
+        self.give_back(seen);
         drop(forgotten);
         Writing {
             recent: self,
@@ -119,19 +128,9 @@ impl Recent {
     fn lock(&self) -> MutexGuard<'_, Seen> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
 
-/// The file with the log's index, open until the process ends: whoever closes it lets go of every lock that SQLite holds on it in
-/// this process (<https://sqlite.org/howtocorrupt.html>, 2.2).
-fn kept_open(ledger: &Path) -> std::io::Result<&'static File> {
-    static OPEN: Mutex<BTreeMap<(u64, u64), &'static File>> = Mutex::new(BTreeMap::new());
-    let mut path = std::fs::canonicalize(ledger)?.into_os_string();
-    path.push("-shm");
-    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-    let which = std::fs::metadata(&path)?;
-    match open.entry((which.dev(), which.ino())) {
-        Entry::Occupied(there) => Ok(there.get()),
-        Entry::Vacant(new) => Ok(new.insert(Box::leak(Box::new(File::open(path)?)))),
+    fn give_back(&self, seen: MutexGuard<'_, Seen>) {
+        self.holds_some.store(!seen.intents.is_empty(), Ordering::Relaxed);
     }
 }
 
@@ -212,7 +211,7 @@ impl Drop for Writing<'_> {
             false => gone.push(seen.intents.forget_all()),
         }
         seen.as_of = after;
-        drop(seen);
+        self.recent.give_back(seen);
         drop(gone);
     }
 }
