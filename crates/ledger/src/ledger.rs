@@ -83,7 +83,7 @@ impl Open {
     }
 
     /// Keeps what was settled or replayed lately in memory, up to 64 MB: for a process that stays and opens one ledger. Of a SQLite
-    /// file it takes a descriptor until the process ends. No difference but speed: whether it is still so is asked each time.
+    /// file it takes two descriptors until the process ends. No difference but speed: whether it is still so is asked each time.
     #[must_use]
     pub fn remembering(mut self) -> Self {
         self.options.remember = true;

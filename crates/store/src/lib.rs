@@ -54,8 +54,8 @@ pub struct Options {
     pub bytes_max: Option<u64>,
     /// Most commands in one SQLite transaction.
     pub batch_max: usize,
-    /// Keep what was settled or replayed lately in memory, up to 64 MB. For processes that stay: for a SQLite ledger it takes a file
-    /// descriptor until the process ends.
+    /// Keep what was settled or replayed lately in memory, up to 64 MB. For processes that stay: for a SQLite ledger it takes two
+    /// file descriptors until the process ends.
     pub remember: bool,
 }
 

@@ -121,11 +121,13 @@ impl Expression {
         &self.text
     }
 
-    /// Whether what it comes to may depend on a body.
+    /// Whether what it comes to may depend on the body of an event.
     pub(crate) fn may_read_a_body(&self) -> bool {
         match &*self.form {
-            Form::Path(_, steps) => !matches!(steps.first(), Some(Step::Field(part)) if part != "body"),
-            Form::Program(_) => true,
+            Form::Path(root, steps) if root == "event" => {
+                !matches!(steps.first(), Some(Step::Field(part)) if part != "body")
+            }
+            _ => true,
         }
     }
 

@@ -35,9 +35,14 @@ const ROUNDS_MAX: u32 = 8;
 const IDLE: u8 = 0;
 const COPYING: u8 = 1;
 const NEARLY_DONE: u8 = 2;
+/// The disk failed. What was copied may be lost, and the system would not say so again: nothing is copied any more, so that
+/// the log keeps everything, and whoever opens the ledger after all have closed it copies it all again.
+const GIVEN_UP: u8 = 3;
 
 pub(super) struct Checkpointer {
     path: PathBuf,
+    /// Whether the process stays, and may keep the file open until it ends.
+    stays: bool,
     state: Arc<AtomicU8>,
     stopping: Arc<AtomicBool>,
     /// Started when there is first something to copy.
@@ -48,9 +53,9 @@ pub(super) struct Checkpointer {
 }
 
 impl Checkpointer {
-    pub(super) fn new(path: &Path) -> Self {
+    pub(super) fn new(path: &Path, stays: bool) -> Self {
         let (state, stopping) = (Arc::new(AtomicU8::new(IDLE)), Arc::default());
-        Self { path: path.to_owned(), state, stopping, thread: None, batches: 0, commands: 0 }
+        Self { path: path.to_owned(), stays, state, stopping, thread: None, batches: 0, commands: 0 }
     }
 
     /// So many commands were in a batch.
@@ -64,8 +69,8 @@ impl Checkpointer {
         match self.state.load(Ordering::Acquire) {
             NEARLY_DONE => {
                 // What cannot be copied now is copied in the next round.
-                let _ = left(connection, "PASSIVE");
-                self.state.store(IDLE, Ordering::Release);
+                let state = if has_failed(&left(connection, "PASSIVE")) { GIVEN_UP } else { IDLE };
+                self.state.store(state, Ordering::Release);
             }
             IDLE if self.batches >= BATCHES_BETWEEN => {
                 let is_busy = self.commands >= COMMANDS_BUSY * self.batches as usize;
@@ -81,14 +86,18 @@ impl Checkpointer {
 
     fn copy_in_background(&mut self) {
         self.state.store(COPYING, Ordering::Release);
-        if let Some(thread) = &self.thread {
+        if let Some(thread) = self.thread.as_ref().filter(|thread| !thread.is_finished()) {
             thread.thread().unpark();
             return;
         }
         let (path, state, stopping) = (self.path.clone(), self.state.clone(), self.stopping.clone());
+        let file = if self.stays { kept_open(&path).ok() } else { None };
         let work = move || match for_checkpoints(&path) {
-            Ok(connection) => copy(&connection, kept_open(&path).ok(), &state, &stopping),
-            Err(error) => tracing::warn!(code = %error.code(), "no checkpoints in the background: {error}"),
+            Ok(connection) => copy(&connection, file, &state, &stopping),
+            Err(error) => {
+                tracing::warn!(code = %error.code(), "no checkpoints in the background: {error}");
+                state.store(NEARLY_DONE, Ordering::Release);
+            }
         };
         match std::thread::Builder::new().name("twicesafe-checkpoint".into()).spawn(work) {
             Ok(thread) => self.thread = Some(thread),
@@ -107,35 +116,59 @@ impl Checkpointer {
             thread.thread().unpark();
             let _ = thread.join();
         }
-        if left(connection, "NOOP").is_ok_and(|left| left >= LOG_PAGES_LEFT_BEHIND_MAX) {
+        if self.state.load(Ordering::Acquire) != GIVEN_UP
+            && left(connection, "NOOP").is_ok_and(|left| left >= LOG_PAGES_LEFT_BEHIND_MAX)
+        {
             // Who still uses the file empties the log himself: nobody is waited for.
             let _ = connection.busy_timeout(Duration::ZERO);
-            let _ = left(connection, "TRUNCATE");
+            has_failed(&left(connection, "TRUNCATE"));
         }
     }
 }
 
 fn copy(connection: &Connection, file: Option<&File>, state: &AtomicU8, stopping: &AtomicBool) {
-    let copy_most = || {
-        for _ in 0..ROUNDS_MAX {
-            match left(connection, "PASSIVE") {
-                Ok(left) if left > PAGES_LEFT_MAX && !stopping.load(Ordering::Acquire) => {}
-                _ => break,
-            }
-        }
-    };
-    while !stopping.load(Ordering::Acquire) {
+    let is_over = || stopping.load(Ordering::Acquire);
+    while !is_over() {
         if state.load(Ordering::Acquire) == COPYING {
-            copy_most();
-            if let Some(file) = file {
-                // Who copies the last page syncs the file, and that is the writer: it should find little left to sync. Whether this
-                // one fails does not matter, because that one tells.
-                let _ = file.sync_data();
-                copy_most();
+            let mut went_well = copy_most(connection, &is_over);
+            if let Some(file) = file.filter(|_| went_well && !is_over()) {
+                // Who copies the last page syncs the file, and that is the writer: it should find little left to sync.
+                let synced =
+                    file.sync_data().map(|()| 0).map_err(|error| StoreError::Away(error.to_string()));
+                went_well = !has_failed(&synced) && copy_most(connection, &is_over);
             }
-            state.store(NEARLY_DONE, Ordering::Release);
+            state.store(if went_well { NEARLY_DONE } else { GIVEN_UP }, Ordering::Release);
         }
         std::thread::park();
+    }
+}
+
+/// Copies until little is left. Says whether the disk did what it was told.
+fn copy_most(connection: &Connection, is_over: &impl Fn() -> bool) -> bool {
+    for _ in 0..ROUNDS_MAX {
+        let left = left(connection, "PASSIVE");
+        if has_failed(&left) {
+            return false;
+        }
+        if is_over() || left.is_ok_and(|left| left <= PAGES_LEFT_MAX) {
+            break;
+        }
+    }
+    true
+}
+
+/// Whether the disk failed, which operators are told. Where there is no room nothing is lost, and it is tried again.
+fn has_failed(copied: &Result<i64, StoreError>) -> bool {
+    match copied {
+        Ok(_) | Err(StoreError::DiskFull) => false,
+        Err(error) => {
+            tracing::error!(
+                code = %error.code(),
+                "the disk failed while the ledger's log was copied into its file: {error}. Nothing is lost, the log keeps everything. Stop \
+                 every program that uses this ledger, see to the disk, and start them again."
+            );
+            true
+        }
     }
 }
 
@@ -145,4 +178,53 @@ fn left(connection: &Connection, mode: &str) -> Result<i64, StoreError> {
     let mut statement = ran(connection.prepare_cached(&format!("PRAGMA wal_checkpoint({mode})")))?;
     let (log, copied): (i64, i64) = ran(statement.query_row([], |row| Ok((row.get(1)?, row.get(2)?))))?;
     Ok(log - copied)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s20_a_disk_that_failed_once_is_not_believed_the_next_time() {
+        let folder = std::env::temp_dir().join(format!("twicesafe-checkpoint-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let path = folder.join("database");
+        let connection = Connection::open(&path).expect("a database");
+        let tables = "PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 0; CREATE TABLE t (x)";
+        connection.execute_batch(tables).expect("it can be written");
+        let end_of = |file: Option<&File>| {
+            let (state, stopping) = (AtomicU8::new(COPYING), AtomicBool::new(false));
+            std::thread::scope(|scope| {
+                let copying = scope.spawn(|| {
+                    let connection = Connection::open(&path).expect("a database");
+                    copy(&connection, file, &state, &stopping);
+                });
+                while state.load(Ordering::Acquire) == COPYING {
+                    std::thread::yield_now();
+                }
+                stopping.store(true, Ordering::Release);
+                copying.thread().unpark();
+            });
+            state.into_inner()
+        };
+        assert_eq!(end_of(None), NEARLY_DONE);
+        let never_synced = File::open("/dev/null").expect("it is always there");
+        assert!(never_synced.sync_data().is_err());
+        assert_eq!(end_of(Some(&never_synced)), GIVEN_UP);
+
+        connection.execute_batch("INSERT INTO t VALUES (zeroblob(8000000))").expect("it can be written");
+        let of_log = || std::fs::metadata(path.with_file_name("database-wal")).expect("a log").len();
+        let before = of_log();
+        let mut checkpointer = Checkpointer::new(&path, true);
+        checkpointer.state.store(GIVEN_UP, Ordering::Release);
+        for _ in 0..2 * BATCHES_BETWEEN {
+            checkpointer.after_batch(&connection);
+        }
+        assert!(checkpointer.thread.is_none(), "nobody copies");
+        checkpointer.stop(&connection);
+        assert_eq!(of_log(), before, "the log keeps everything");
+        Checkpointer::new(&path, true).stop(&connection);
+        assert_eq!(of_log(), 0, "otherwise a long one is emptied");
+        std::fs::remove_dir_all(&folder).expect("it can go");
+    }
 }

@@ -64,7 +64,7 @@ impl Batch {
 
 impl<'c> Writer<'c> {
     pub(super) fn new(connection: &'c Connection, shared: &'c Shared, errands: Receiver<Errand>) -> Self {
-        let checkpointer = Checkpointer::new(&shared.path);
+        let checkpointer = Checkpointer::new(&shared.path, shared.stays);
         Self {
             connection,
             statements: Statements::new(connection),
@@ -340,9 +340,8 @@ impl<'a, 'c> Session<'a, 'c> {
                 if order.believed.is_some() || (first_claim && found.is_none()) {
                     // Nothing would be written, so no write tells whether the belief is true: look.
                     let there = self.load(order, hash.as_ref())?;
-                    if there.as_ref().map(|stored| stored.version)
-                        != found.as_ref().map(|stored| stored.version)
-                    {
+                    let which = |stored: &Option<Arc<Stored>>| stored.as_ref().map(|it| (it.id, it.version));
+                    if which(&there) != which(&found) {
                         found = there;
                         continue;
                     }
