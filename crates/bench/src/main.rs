@@ -20,10 +20,6 @@ use std::time::Duration;
 use harness::Load;
 use report::Report;
 
-/// The one of the program that is shipped: peers and product here are measured with the same.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// What to measure, from the command line.
 struct Plan {
     folder: PathBuf,
