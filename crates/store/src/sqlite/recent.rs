@@ -9,7 +9,6 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use twicesafe_core::Name;
@@ -47,8 +46,6 @@ impl Header {
 pub(super) struct Recent {
     /// `None`: it cannot be read, and nothing is remembered.
     index: Option<&'static File>,
-    /// A hint, for those who would read the header for nothing.
-    holds_some: AtomicBool,
     seen: Mutex<Seen>,
 }
 
@@ -78,9 +75,9 @@ impl Recent {
         Some(header).filter(Header::is_sound)
     }
 
-    /// Whether anything at all is remembered, or was a moment ago.
+    /// Whether anything at all is remembered: otherwise the header need not be read.
     pub(super) fn holds_some(&self) -> bool {
-        self.holds_some.load(Ordering::Relaxed)
+        !self.lock().intents.is_empty()
     }
 
     /// What is remembered under a name, if nobody has written since.
@@ -101,7 +98,7 @@ impl Recent {
         if seen.as_of.as_ref() == Some(before) && !seen.is_blind {
             crowded_out = Some(seen.intents.put(*hash, stored));
         }
-        self.give_back(seen);
+        drop(seen);
         // Much may go, and nobody should wait for that.
         drop((outdated, crowded_out));
     }
@@ -112,7 +109,7 @@ impl Recent {
         let mut seen = self.lock();
         seen.is_writing = true;
         let forgotten = seen.go_on_from(before);
-        self.give_back(seen);
+        drop(seen);
         drop(forgotten);
         Writing {
             recent: self,
@@ -127,10 +124,6 @@ impl Recent {
 
     fn lock(&self) -> MutexGuard<'_, Seen> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn give_back(&self, seen: MutexGuard<'_, Seen>) {
-        self.holds_some.store(!seen.intents.is_empty(), Ordering::Relaxed);
     }
 }
 
@@ -211,7 +204,7 @@ impl Drop for Writing<'_> {
             false => gone.push(seen.intents.forget_all()),
         }
         seen.as_of = after;
-        self.recent.give_back(seen);
+        drop(seen);
         drop(gone);
     }
 }
