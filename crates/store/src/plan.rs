@@ -5,8 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use twicesafe_core::journal::{self, Digest, Entry, Head};
 use twicesafe_core::{
-    Action, After, Alert, Command, IntentId, Lane, Moment, Name, Notice, Record, Refusal, Salt, Status,
-    Timestamp, Transition, Verdict, decide,
+    Action, After, Alert, Command, IntentId, Lane, Moment, Name, Notice, Place, Record, Refusal, Salt,
+    Status, Timestamp, Transition, Verdict, decide,
 };
 
 use crate::error::StoreError;
@@ -205,6 +205,15 @@ pub(crate) fn plan(
         claim.filter(|_| stored.as_ref().is_some_and(new_generation)).and_then(|claim| claim.request.clone());
     let change = Change { before: found.cloned(), after: stored.clone(), journal, lane, request };
     Planned { change: Some(change), applied: applied(stored, true) }
+}
+
+/// Where an intent stands in a lane, or would.
+pub(crate) fn place_of<'a>(found: Option<&'a Stored>, order: &'a Order) -> Option<&'a Place> {
+    match (found, &order.command.action) {
+        (Some(stored), _) => stored.record.place.as_ref(),
+        (None, Action::Claim(claim)) => claim.place.as_ref(),
+        (None, _) => None,
+    }
 }
 
 /// Two names with the same hash would be taken for one.

@@ -51,10 +51,6 @@ impl Remembered {
         self.old.remove(hash);
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.young.is_empty() && self.old.is_empty()
-    }
-
     pub(crate) fn forget_all(&mut self) -> Forgotten {
         let Self { young, old, .. } = std::mem::take(self);
         Forgotten { _young: young, _old: old }

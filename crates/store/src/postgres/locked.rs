@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
 use twicesafe_core::{
-    Action, IntentId, Lane, LaneName, Moment, Place, Purge, Timestamp, Verdict, Wait, WaitCause, Waiting,
+    Action, IntentId, Lane, LaneName, Moment, Purge, Timestamp, Verdict, Wait, WaitCause, Waiting,
 };
 
 use super::Shared;
@@ -17,7 +17,7 @@ use super::connect::Failure;
 use super::read;
 use super::write::{self, Manner, Outcome};
 use crate::NameHash;
-use crate::plan::{Applied, Order, Planned, Stored, Target, check_name, plan, version_of};
+use crate::plan::{Applied, Order, Planned, Stored, Target, check_name, place_of, plan, version_of};
 use crate::tally::Tally;
 
 /// When to come back to what another transaction has locked and not committed yet.
@@ -44,15 +44,6 @@ impl<'a> Candidate<'a> {
     /// A claim may be told to wait, and come back; anything else waits itself, alone, for somebody's own transaction.
     fn is_patient(candidates: &[&Self]) -> bool {
         matches!(candidates, [alone] if !alone.is_claim())
-    }
-}
-
-/// Where an intent stands in a lane, or would.
-pub(super) fn place_of<'a>(found: Option<&'a Stored>, order: &'a Order) -> Option<&'a Place> {
-    match (found, &order.command.action) {
-        (Some(stored), _) => stored.record.place.as_ref(),
-        (None, Action::Claim(claim)) => claim.place.as_ref(),
-        (None, _) => None,
     }
 }
 

@@ -16,7 +16,7 @@ use super::queue::{Flight, Queue};
 use super::write::{self, Manner, Outcome};
 use super::{Shared, read};
 use crate::error::StoreError;
-use crate::plan::{Applied, Order, Planned, Stored, Target, check_name, plan};
+use crate::plan::{Applied, Order, Planned, Stored, Target, check_name, place_of, plan};
 use crate::tally::Tally;
 use crate::{BATCH_MAX, NameHash};
 
@@ -322,7 +322,7 @@ impl Worker {
                 continue;
             };
             // Decided without its lane, which only tells that something is to be written.
-            let place = locked::place_of(found.map(|found| &**found), &task.order);
+            let place = place_of(found.map(|found| &**found), &task.order);
             let lane = place.map(|place| Subject::Lane(place.lane.clone()));
             if lane.as_ref().is_some_and(|lane| taken.contains(lane)) {
                 taken.extend(task.subjects());

@@ -9,13 +9,14 @@ mod open;
 mod place;
 mod read;
 mod recent;
+mod task;
 mod transfer;
 mod write;
 mod writer;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
@@ -27,9 +28,10 @@ use crate::codec::Policies;
 use crate::error::StoreError;
 use crate::plan::{Applied, Order, Stored, Target, check_name, plan};
 use crate::tally::Tally;
-use crate::{Dice, NameHasher, Options, QUEUE_MAX};
+use crate::{Dice, NameHash, NameHasher, Options, QUEUE_MAX};
 use read::Readers;
 use recent::Recent;
+use task::Task;
 pub(crate) use transfer::{Importing, Snapshot};
 
 /// How long a process waits for another one's transaction.
@@ -52,11 +54,34 @@ pub(crate) struct Shared {
     pub(crate) tally: std::sync::Mutex<Tally>,
     recent: Recent,
     odds: Odds,
+    /// Since when records may be missing, as of the last transaction; `NOT_RECOVERING` otherwise.
+    recovering_since: AtomicI64,
     /// Errands that wait for the writer.
     queued: AtomicUsize,
 }
 
+const NOT_RECOVERING: i64 = i64::MIN;
+
 impl Shared {
+    fn recovering_since(&self) -> Option<Timestamp> {
+        let since = self.recovering_since.load(Ordering::Relaxed);
+        (since != NOT_RECOVERING).then(|| Timestamp::from_millis(since))
+    }
+
+    /// The hash of the name of the intent a command is about, as far as it is known and of use, and the number of its key.
+    fn hash_of(&self, order: &Order) -> Option<(NameHash, u64)> {
+        let believed = || order.believed.as_ref().filter(|_| self.recent.is_kept());
+        let name = match &order.target {
+            Target::Name(name) => Some(name),
+            Target::Id(_) => believed().and_then(|believed| believed.record.name.as_ref()),
+        };
+        name.map(|name| self.hasher.hash_and_key(name))
+    }
+
+    fn recovers_since(&self, since: Option<Timestamp>) {
+        self.recovering_since.store(since.map_or(NOT_RECOVERING, Timestamp::as_millis), Ordering::Relaxed);
+    }
+
     fn count(&self, at: Timestamp, verdict: &twicesafe_core::Verdict) {
         self.tally.lock().unwrap_or_else(std::sync::PoisonError::into_inner).verdict(at, verdict);
     }
@@ -106,7 +131,7 @@ type Aside = Box<dyn FnOnce(&rusqlite::Connection) -> Result<(), StoreError> + S
 
 /// Something for the writer to do.
 enum Errand {
-    Apply(Order, oneshot::Sender<Result<Applied, StoreError>>),
+    Apply(Task, oneshot::Sender<Result<Applied, StoreError>>),
     /// Drop what is purged, or set the recovery mark: things that are no command about one intent.
     Run(Aside, oneshot::Sender<Result<(), StoreError>>),
     /// Writes what was counted, without a sync.
@@ -139,6 +164,7 @@ impl Sqlite {
             tally: Default::default(),
             recent: if options.remember { Recent::of(&path) } else { Recent::default() },
             odds: Odds::default(),
+            recovering_since: AtomicI64::new(NOT_RECOVERING),
             queued: AtomicUsize::new(0),
             path,
         });
@@ -178,10 +204,11 @@ impl Sqlite {
     /// Queues a command; its answer comes when it is on disk. A claim that needs no write is answered at once, if the
     /// sender lets it be looked up and a look is worth it.
     pub(crate) fn submit(&self, mut order: Order, may_look: bool) -> Result<Submitted, StoreError> {
-        if let (Action::Claim(_), Target::Name(name), None) =
-            (&order.command.action, &order.target, &order.believed)
+        let hash = self.shared.hash_of(&order);
+        if let (Action::Claim(_), Target::Name(_), None, Some((hash, _))) =
+            (&order.command.action, &order.target, &order.believed, &hash)
             && may_look
-            && let Some(stored) = self.look(name)?
+            && let Some(stored) = self.look(hash)?
         {
             if let Some(applied) = self.told_again(&order, &stored)? {
                 return Ok(Submitted::Answered(applied));
@@ -189,7 +216,7 @@ impl Sqlite {
             order.believed = Some(stored);
         }
         let (reply, answer) = oneshot::channel();
-        self.send(Errand::Apply(order, reply))?;
+        self.send(Errand::Apply(Task::new(&self.shared, order, hash), reply))?;
         Ok(Submitted::Queued(answer))
     }
 
@@ -201,9 +228,8 @@ impl Sqlite {
         claim: impl FnOnce(&Stored) -> Option<Order>,
     ) -> Result<Option<Applied>, StoreError> {
         let remembered = || {
-            let recent = &self.shared.recent;
             self.shared.odds.are_good().then_some(())?;
-            recent.get(&recent.header()?, &self.shared.hasher.hash(name))
+            self.shared.recent.get(&self.shared.hasher.hash(name))
         };
         let Some(stored) = remembered() else { return Ok(None) };
         claim(&stored).map_or(Ok(None), |order| self.told_again(&order, &stored))
@@ -223,23 +249,18 @@ impl Sqlite {
     }
 
     /// What is believed of an intent, from memory if nobody has written since it was read.
-    fn look(&self, name: &twicesafe_core::Name) -> Result<Option<Arc<Stored>>, StoreError> {
-        let is_busy = self.shared.queued.load(Ordering::Relaxed) > self.shared.batch_max;
-        let is_worth_it = is_busy || self.shared.odds.are_good();
-        if !is_worth_it && !self.shared.recent.holds_some() {
-            return Ok(None);
-        }
-        let hash = self.shared.hasher.hash(name);
-        let header = self.shared.recent.header();
-        if let Some(found) = header.as_ref().and_then(|header| self.shared.recent.get(header, &hash)) {
+    fn look(&self, hash: &NameHash) -> Result<Option<Arc<Stored>>, StoreError> {
+        if let Some(found) = self.shared.recent.get(hash) {
             return Ok(Some(found));
         }
-        if !is_worth_it {
+        let is_busy = self.shared.queued.load(Ordering::Relaxed) > self.shared.batch_max;
+        if !is_busy && !self.shared.odds.are_good() {
             return Ok(None);
         }
-        let found = self.readers.by_hash(&hash)?.map(Arc::new);
+        let header = self.shared.recent.header();
+        let found = self.readers.by_hash(hash)?.map(Arc::new);
         if let (Some(header), Some(found)) = (&header, &found) {
-            self.shared.recent.put(header, &hash, found);
+            self.shared.recent.put(header, hash, found);
         }
         Ok(found)
     }

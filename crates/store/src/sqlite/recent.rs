@@ -15,7 +15,7 @@ use twicesafe_core::Name;
 
 use super::place::kept_open;
 use crate::NameHash;
-use crate::plan::Stored;
+use crate::plan::{Change, Stored};
 use crate::remembered::{self, Forgotten, Remembered};
 
 const HEADER_BYTES: usize = 48;
@@ -75,15 +75,18 @@ impl Recent {
         Some(header).filter(Header::is_sound)
     }
 
-    /// Whether anything at all is remembered: otherwise the header need not be read.
-    pub(super) fn holds_some(&self) -> bool {
-        !self.lock().intents.is_empty()
+    /// Whether anything can be remembered.
+    pub(super) fn is_kept(&self) -> bool {
+        self.index.is_some()
     }
 
-    /// What is remembered under a name, if nobody has written since.
-    pub(super) fn get(&self, now: &Header, hash: &NameHash) -> Option<Arc<Stored>> {
-        let mut seen = self.lock();
-        if seen.as_of.as_ref() == Some(now) { seen.intents.get(hash) } else { None }
+    /// What is remembered under a name, if nobody has written since. Where nothing is, the header need not be read.
+    pub(super) fn get(&self, hash: &NameHash) -> Option<Arc<Stored>> {
+        let (found, as_of) = {
+            let mut seen = self.lock();
+            (seen.intents.get(hash)?, seen.as_of)
+        };
+        Some(found).filter(|_| as_of.is_some() && as_of == self.header())
     }
 
     /// Remembers what was read after `before` was the header.
@@ -159,12 +162,23 @@ impl Writing<'_> {
         }
     }
 
-    /// A change of an intent was written, which had been so before. The hash of its name is only asked for if it may be
-    /// remembered.
-    pub(super) fn changes(&mut self, before: Option<&Stored>, hash: impl FnOnce(&Name) -> NameHash) {
+    /// A change of an intent was written. The hash of its name, if it is not known, is only asked for if it may be remembered.
+    pub(super) fn changes(
+        &mut self,
+        change: &Change,
+        hash: Option<NameHash>,
+        hash_of: impl FnOnce(&Name) -> NameHash,
+    ) {
         self.has_written = true;
-        let remembered = before.filter(|before| remembered::is_worth_it(before));
-        self.changed.extend(remembered.and_then(|before| before.record.name.as_ref()).map(hash));
+        let remembered = change.before.as_ref().filter(|before| remembered::is_worth_it(before));
+        match (remembered, &change.after, hash) {
+            (Some(before), ..) => {
+                self.changed.extend(hash.or_else(|| before.record.name.as_ref().map(hash_of)));
+            }
+            // Who comes again soon finds it settled.
+            (None, Some(after), Some(hash)) => self.found(hash, after),
+            (None, ..) => {}
+        }
     }
 
     /// Up to that header nothing was written but what is no intent's.
@@ -315,10 +329,7 @@ pub(super) mod tests {
             tell(&store, order(key, claim)).await.expect("replayed");
         }
         let of = |key| store.hash_of(&Name::new("default/test/shop/charge", key).expect("a name"));
-        let known = || {
-            let header = store.shared.recent.header().expect("it can be read");
-            ["a", "b", "c"].map(|key| store.shared.recent.get(&header, &of(key)).is_some())
-        };
+        let known = || ["a", "b", "c"].map(|key| store.shared.recent.get(&of(key)).is_some());
         assert_eq!(known(), [true, true, true]);
         tell(&store, order("a", reset)).await.expect("reset");
         assert_eq!(known(), [false, true, true], "what this process has changed");
@@ -328,7 +339,7 @@ pub(super) mod tests {
         store.put_note("kind", "name", Some("value")).await.expect("noted");
         assert_eq!(known(), [false, true, true], "what is about no intent");
         let before = store.shared.recent.header().expect("it can be read");
-        let read_before = store.shared.recent.get(&before, &of("b")).expect("it is known");
+        let read_before = store.shared.recent.get(&of("b")).expect("it is known");
         tell(&store, order("e", claim)).await.expect("claimed");
         store.shared.recent.put(&before, &of("b"), &read_before);
         assert_eq!(known(), [false, true, true], "who was slow does not empty it");
@@ -336,8 +347,7 @@ pub(super) mod tests {
         assert_eq!(known(), [false, false, false], "somebody has written");
         tell(&store, order("c", claim)).await.expect("replayed");
         assert_eq!(known(), [false, false, true], "what was read since");
-        let stored =
-            store.shared.recent.get(&store.shared.recent.header().expect("it can be read"), &of("c"));
+        let stored = store.shared.recent.get(&of("c"));
         other.put_note("kind", "name", Some("another")).await.expect("noted");
         store.shared.odds.known.store(0, std::sync::atomic::Ordering::Relaxed);
         let submitted = store.submit(order("c", claim), true).expect("taken");
@@ -346,7 +356,8 @@ pub(super) mod tests {
         assert_eq!(known(), [false, false, true], "what the writer has read");
         let mut writing = store.shared.recent.begin();
         writing.found(of("a"), &stored.expect("it was known"));
-        writing.changes(None, |_| unreachable!("nothing was there"));
+        let change = Change { before: None, after: None, journal: Vec::new(), lane: None, request: None };
+        writing.changes(&change, None, |_| unreachable!("nothing was there"));
         drop(writing);
         assert_eq!(known(), [false, false, true], "what was read, but taken back");
         drop((store, other));

@@ -11,12 +11,13 @@ use twicesafe_core::{Action, IntentId, Moment, Timestamp};
 use super::checkpoint::Checkpointer;
 use super::open::{noted, prepared, ran};
 use super::recent::Writing;
+use super::task::Task;
 use super::write::{self, Statements, Written};
 use super::{Aside, Errand, Shared, read};
 use crate::NameHash;
 use crate::clock::Noted;
 use crate::error::StoreError;
-use crate::plan::{Applied, Order, Planned, Stored, Target, check_name, plan};
+use crate::plan::{Applied, Order, Planned, Stored, Target, check_name, place_of, plan};
 use crate::tally::Tally;
 
 pub(super) struct Writer<'c> {
@@ -33,32 +34,32 @@ type Reply = oneshot::Sender<Result<Applied, StoreError>>;
 /// Commands that are written together, and who waits for them.
 #[derive(Default)]
 struct Batch {
-    orders: Vec<Order>,
+    tasks: Vec<Task>,
     replies: Vec<Reply>,
     /// Taken from the queue while it was written, but not one of them.
     next: Option<Errand>,
 }
 
 impl Batch {
-    fn push(&mut self, order: Order, reply: Reply) {
-        self.orders.push(order);
+    fn push(&mut self, task: Task, reply: Reply) {
+        self.tasks.push(task);
         self.replies.push(reply);
     }
 
     /// Adds what waits by now, as far as it can be written in the same transaction. Says whether there was anything.
     fn take_along(&mut self, errands: &Receiver<Errand>, shared: &Shared, relaxed: bool) -> bool {
-        let before = self.orders.len();
-        while self.next.is_none() && self.orders.len() < shared.batch_max {
+        let before = self.tasks.len();
+        while self.next.is_none() && self.tasks.len() < shared.batch_max {
             let Ok(errand) = errands.try_recv() else { break };
             shared.queued.fetch_sub(1, Ordering::Relaxed);
             match errand {
-                Errand::Apply(order, reply) if !relaxed || order.command.action.may_be_relaxed() => {
-                    self.push(order, reply);
+                Errand::Apply(task, reply) if !relaxed || task.order.command.action.may_be_relaxed() => {
+                    self.push(task, reply);
                 }
                 other => self.next = Some(other),
             }
         }
-        self.orders.len() > before
+        self.tasks.len() > before
     }
 }
 
@@ -79,8 +80,8 @@ impl<'c> Writer<'c> {
         let mut batch = Batch::default();
         while let Some(errand) = batch.next.take().or_else(|| self.wait()) {
             match errand {
-                Errand::Apply(order, reply) => {
-                    batch.push(order, reply);
+                Errand::Apply(task, reply) => {
+                    batch.push(task, reply);
                     self.apply(&mut batch);
                 }
                 Errand::Run(what, reply) => drop(reply.send(self.run_aside(what, false))),
@@ -101,24 +102,24 @@ impl<'c> Writer<'c> {
     /// time, so that a command that cannot be written does not take the others with it.
     fn apply(&mut self, batch: &mut Batch) {
         let result = self.transaction(batch, true);
-        self.checkpointer.written(batch.orders.len());
+        self.checkpointer.written(batch.tasks.len());
         let replies = batch.replies.drain(..);
         match result {
             Ok(results) => {
                 results.into_iter().zip(replies).for_each(|(result, reply)| drop(reply.send(result)))
             }
-            Err(error) if batch.orders.len() == 1 => {
+            Err(error) if batch.tasks.len() == 1 => {
                 replies.for_each(|reply| drop(reply.send(Err(error.clone()))));
             }
             Err(_) => {
-                for (order, reply) in batch.orders.drain(..).zip(replies) {
-                    let mut alone = Batch { orders: vec![order], ..Batch::default() };
+                for (task, reply) in batch.tasks.drain(..).zip(replies) {
+                    let mut alone = Batch { tasks: vec![task], ..Batch::default() };
                     let result = self.transaction(&mut alone, false);
                     let _ = reply.send(result.and_then(|mut results| results.remove(0)));
                 }
             }
         }
-        batch.orders.clear();
+        batch.tasks.clear();
     }
 
     fn transaction(
@@ -126,7 +127,7 @@ impl<'c> Writer<'c> {
         batch: &mut Batch,
         takes_along: bool,
     ) -> Result<Vec<Result<Applied, StoreError>>, StoreError> {
-        self.relax(batch.orders.iter().all(|order| order.command.action.may_be_relaxed()))?;
+        self.relax(batch.tasks.iter().all(|task| task.order.command.action.may_be_relaxed()))?;
         let mut result = self.attempt(batch, takes_along);
         if matches!(result, Ok(None)) {
             self.relax(false)?;
@@ -213,10 +214,10 @@ impl<'c> Writer<'c> {
         writing: &mut Writing<'_>,
     ) -> Result<Vec<Result<Applied, StoreError>>, StoreError> {
         let mut session = Session::start(self.connection, &mut self.statements, self.shared)?;
-        let mut results = Vec::with_capacity(batch.orders.len());
+        let mut results = Vec::with_capacity(batch.tasks.len());
         loop {
-            while let Some(order) = batch.orders.get(results.len()) {
-                match session.apply(order, writing) {
+            while let Some(task) = batch.tasks.get_mut(results.len()) {
+                match session.apply(task, writing) {
                     Ok(applied) => results.push(Ok(applied)),
                     Err(error @ StoreError::Damaged(_)) if !session.half_written => results.push(Err(error)),
                     Err(error) => return Err(error),
@@ -309,12 +310,14 @@ impl<'a, 'c> Session<'a, 'c> {
         // Another process may have filled the ledger from an export since it was opened here.
         shared.hasher.go_over_to(hash_key);
         let noted = shared.time.read_noted(Some(last));
+        let recovering_since = recovering_since.map(Timestamp::from_millis);
+        shared.recovers_since(recovering_since);
         Ok(Self {
             connection,
             statements,
             shared,
             noted,
-            recovering_since: recovering_since.map(Timestamp::from_millis),
+            recovering_since,
             last_intent,
             tally: Tally::default(),
             wrote: false,
@@ -323,19 +326,22 @@ impl<'a, 'c> Session<'a, 'c> {
     }
 
     /// Decides and writes one command: first on what its sender believes, then, if that was wrong, on what is there.
-    fn apply(&mut self, order: &Order, writing: &mut Writing<'_>) -> Result<Applied, StoreError> {
-        let hash = match &order.target {
-            Target::Name(name) => Some(self.shared.hasher.hash(name)),
-            Target::Id(_) => None,
-        };
-        let first_claim = matches!(order.command.action, Action::Claim(_)) && hash.is_some();
+    fn apply(&mut self, task: &mut Task, writing: &mut Writing<'_>) -> Result<Applied, StoreError> {
+        let hash = task.hash(self.shared);
+        let mut decided = task.decided(self.noted, self.recovering_since, self.fresh_id());
+        let order = &task.order;
+        let first_claim =
+            matches!((&order.command.action, &order.target), (Action::Claim(_), Target::Name(_)));
         let mut found = match &order.believed {
             Some(believed) => Some(believed.clone()),
             None if first_claim => None,
             None => self.load(order, hash.as_ref())?,
         };
         loop {
-            let Planned { change, applied } = self.plan(found.as_ref(), order)?;
+            let Planned { change, applied } = match decided.take() {
+                Some(planned) => planned,
+                None => self.plan(found.as_ref(), order)?,
+            };
             let Some(change) = change else {
                 if order.believed.is_some() || (first_claim && found.is_none()) {
                     // Nothing would be written, so no write tells whether the belief is true: look.
@@ -362,7 +368,7 @@ impl<'a, 'c> Session<'a, 'c> {
                 Written::BeliefWasWrong => found = self.load(order, hash.as_ref())?,
                 Written::Yes => {
                     self.wrote = true;
-                    writing.changes(change.before.as_deref(), |name| self.shared.hasher.hash(name));
+                    writing.changes(&change, hash, |name| self.shared.hasher.hash(name));
                     if change.before.is_none() {
                         self.last_intent += 1;
                     }
@@ -377,14 +383,15 @@ impl<'a, 'c> Session<'a, 'c> {
         }
     }
 
+    /// The number of the next intent that is new.
+    fn fresh_id(&self) -> IntentId {
+        IntentId::new(self.last_intent + 1)
+    }
+
     fn plan(&self, found: Option<&Arc<Stored>>, order: &Order) -> Result<Planned, StoreError> {
-        let fresh_id = IntentId::new(self.last_intent + 1);
+        let fresh_id = self.fresh_id();
         let id = found.map_or(fresh_id, |stored| stored.id);
-        let place = match (found, &order.command.action) {
-            (Some(stored), _) => stored.record.place.as_ref(),
-            (None, Action::Claim(claim)) => claim.place.as_ref(),
-            (None, _) => None,
-        };
+        let place = place_of(found.map(|found| &**found), order);
         let Noted { at: now, ahead, .. } = self.noted;
         let (dice, recovering_since) = (self.shared.dice.roll(), self.recovering_since);
         let moment = Moment { now, ahead, dice, recovering_since };
@@ -490,7 +497,9 @@ mod tests {
         fn put(&self, order: Order) -> oneshot::Receiver<Result<Applied, StoreError>> {
             let (reply, answer) = oneshot::channel();
             self.store.shared.queued.fetch_add(1, Ordering::Relaxed);
-            self.queue.send(Errand::Apply(order, reply)).expect("queued");
+            let shared = &self.store.shared;
+            let hash = shared.hash_of(&order);
+            self.queue.send(Errand::Apply(Task::new(shared, order, hash), reply)).expect("queued");
             answer
         }
     }
@@ -524,8 +533,8 @@ mod tests {
     /// What one turn of the writer's does.
     fn turn(writer: &mut Writer<'_>, batch: &mut Batch) {
         match batch.next.take().or_else(|| writer.wait()).expect("something waits") {
-            Errand::Apply(order, reply) => {
-                batch.push(order, reply);
+            Errand::Apply(task, reply) => {
+                batch.push(task, reply);
                 writer.apply(batch);
             }
             Errand::Run(what, reply) => drop(reply.send(writer.run_aside(what, false))),
