@@ -15,6 +15,7 @@ mod plan;
 mod postgres;
 mod query;
 mod remembered;
+mod reply;
 mod scan;
 mod sqlite;
 mod store;

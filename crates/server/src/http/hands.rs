@@ -5,9 +5,13 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
+
+/// Shorter than any time a request may take.
+const TIMER_EVERY: Duration = Duration::from_millis(250);
 
 thread_local! {
     static NUMBER: Cell<Option<usize>> = const { Cell::new(None) };
@@ -58,9 +62,20 @@ impl Hands {
     }
 }
 
+/// Sees to it that a runtime always wakes up soon by itself.
+///
+/// tokio wakes its thread, by a system call, for every timer that is due before the one it waits for; for each of them, though the thread
+/// is awake. Every request has timers, of seconds and more: with this one they are never the first.
+pub(crate) async fn keep_a_timer() {
+    loop {
+        tokio::time::sleep(TIMER_EVERY).await;
+    }
+}
+
 fn start(number: usize) -> std::io::Result<(Handle, Hand)> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let handle = runtime.handle().clone();
+    handle.spawn(keep_a_timer());
     let (until_dropped, dropped) = oneshot::channel::<()>();
     let thread = std::thread::Builder::new().name("twicesafe-hand".to_owned()).spawn(move || {
         NUMBER.set(Some(number));

@@ -17,6 +17,7 @@ use super::write::{self, Manner, Outcome};
 use super::{Shared, read};
 use crate::error::StoreError;
 use crate::plan::{Applied, Order, Planned, Stored, Target, check_name, place_of, plan};
+use crate::reply::{Replies, Reply};
 use crate::tally::Tally;
 use crate::{BATCH_MAX, NameHash};
 
@@ -30,7 +31,7 @@ const ROUNDS_MAX: usize = 16;
 pub(super) struct Task {
     order: Order,
     /// Gone once it was answered.
-    reply: Option<oneshot::Sender<Result<Applied, StoreError>>>,
+    reply: Option<Reply<Result<Applied, StoreError>>>,
     since: Instant,
     hash: Option<NameHash>,
     id: Option<IntentId>,
@@ -52,7 +53,7 @@ impl Task {
         shared: &Shared,
         order: Order,
     ) -> (Self, oneshot::Receiver<Result<Applied, StoreError>>) {
-        let (reply, answer) = oneshot::channel();
+        let (reply, answer) = Reply::channel();
         let hash = match &order.believed {
             Some(believed) => believed.record.name.as_ref().map(|name| shared.hasher.hash(name)),
             None => shared.hash_of(&order),
@@ -79,8 +80,14 @@ impl Task {
 
     fn answer(&mut self, result: Result<Applied, StoreError>) {
         if let Some(reply) = self.reply.take() {
-            // Whoever asked may be gone; what was decided stands.
-            let _ = reply.send(result);
+            reply.send(result);
+        }
+    }
+
+    /// Answers it together with others.
+    fn answer_among(&mut self, told: &mut Replies<Result<Applied, StoreError>>, applied: Applied) {
+        if let Some(reply) = self.reply.take() {
+            told.push(reply, Ok(applied));
         }
     }
 
@@ -456,6 +463,7 @@ impl Worker {
         }
         drop(lines);
         let somebody_waits = planned.len() + believed.len() < tasks.len();
+        let mut told = Replies::default();
         let mut now_known: HashMap<Subject, Option<Arc<Stored>>> = HashMap::new();
         for (number, (index, applied)) in believed.into_iter().enumerate() {
             let task = &mut tasks[index];
@@ -468,7 +476,7 @@ impl Worker {
                 now_known.extend(task.subjects().map(|subject| (subject, applied.stored.clone())));
             }
             self.shared.count(applied.at, &applied.verdict);
-            task.answer(Ok(applied));
+            task.answer_among(&mut told, applied);
         }
         for ((index, mut applied), outcome) in planned.into_iter().zip(written.outcomes) {
             let task = &mut tasks[index];
@@ -501,7 +509,7 @@ impl Worker {
                 let subjects = task.subjects().chain([Subject::Number(id)]);
                 now_known.extend(subjects.map(|subject| (subject, applied.stored.clone())));
             }
-            task.answer(Ok(applied));
+            task.answer_among(&mut told, applied);
         }
         for task in tasks.iter_mut().filter(|task| somebody_waits && task.is_open()) {
             let known = task.subjects().find_map(|subject| now_known.get(&subject)).cloned();

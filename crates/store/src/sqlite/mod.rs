@@ -27,6 +27,7 @@ use crate::clock::{Clock, LedgerTime};
 use crate::codec::Policies;
 use crate::error::StoreError;
 use crate::plan::{Applied, Order, Stored, Target, check_name, plan};
+use crate::reply::Reply;
 use crate::tally::Tally;
 use crate::{Dice, NameHash, NameHasher, Options, QUEUE_MAX};
 use read::Readers;
@@ -68,14 +69,12 @@ impl Shared {
         (since != NOT_RECOVERING).then(|| Timestamp::from_millis(since))
     }
 
-    /// The hash of the name of the intent a command is about, as far as it is known and of use, and the number of its key.
+    /// The hash of the name a command has its intent by, if it has one, and the number of its key.
     fn hash_of(&self, order: &Order) -> Option<(NameHash, u64)> {
-        let believed = || order.believed.as_ref().filter(|_| self.recent.is_kept());
-        let name = match &order.target {
-            Target::Name(name) => Some(name),
-            Target::Id(_) => believed().and_then(|believed| believed.record.name.as_ref()),
-        };
-        name.map(|name| self.hasher.hash_and_key(name))
+        match &order.target {
+            Target::Name(name) => Some(self.hasher.hash_and_key(name)),
+            Target::Id(_) => None,
+        }
     }
 
     fn recovers_since(&self, since: Option<Timestamp>) {
@@ -131,7 +130,7 @@ type Aside = Box<dyn FnOnce(&rusqlite::Connection) -> Result<(), StoreError> + S
 
 /// Something for the writer to do.
 enum Errand {
-    Apply(Task, oneshot::Sender<Result<Applied, StoreError>>),
+    Apply(Task, Reply<Result<Applied, StoreError>>),
     /// Drop what is purged, or set the recovery mark: things that are no command about one intent.
     Run(Aside, oneshot::Sender<Result<(), StoreError>>),
     /// Writes what was counted, without a sync.
@@ -215,7 +214,7 @@ impl Sqlite {
             }
             order.believed = Some(stored);
         }
-        let (reply, answer) = oneshot::channel();
+        let (reply, answer) = Reply::channel();
         self.send(Errand::Apply(Task::new(&self.shared, order, hash), reply))?;
         Ok(Submitted::Queued(answer))
     }

@@ -15,7 +15,7 @@ use twicesafe_core::Name;
 
 use super::place::kept_open;
 use crate::NameHash;
-use crate::plan::{Change, Stored};
+use crate::plan::Stored;
 use crate::remembered::{self, Forgotten, Remembered};
 
 const HEADER_BYTES: usize = 48;
@@ -73,11 +73,6 @@ impl Recent {
         let mut header = Header([0; HEADER_BYTES]);
         self.index?.read_exact_at(&mut header.0, 0).ok()?;
         Some(header).filter(Header::is_sound)
-    }
-
-    /// Whether anything can be remembered.
-    pub(super) fn is_kept(&self) -> bool {
-        self.index.is_some()
     }
 
     /// What is remembered under a name, if nobody has written since. Where nothing is, the header need not be read.
@@ -162,23 +157,12 @@ impl Writing<'_> {
         }
     }
 
-    /// A change of an intent was written. The hash of its name, if it is not known, is only asked for if it may be remembered.
-    pub(super) fn changes(
-        &mut self,
-        change: &Change,
-        hash: Option<NameHash>,
-        hash_of: impl FnOnce(&Name) -> NameHash,
-    ) {
+    /// A change of an intent was written, which had been so before. The hash of its name is only asked for if it may be
+    /// remembered.
+    pub(super) fn changes(&mut self, before: Option<&Stored>, hash: impl FnOnce(&Name) -> NameHash) {
         self.has_written = true;
-        let remembered = change.before.as_ref().filter(|before| remembered::is_worth_it(before));
-        match (remembered, &change.after, hash) {
-            (Some(before), ..) => {
-                self.changed.extend(hash.or_else(|| before.record.name.as_ref().map(hash_of)));
-            }
-            // Who comes again soon finds it settled.
-            (None, Some(after), Some(hash)) => self.found(hash, after),
-            (None, ..) => {}
-        }
+        let remembered = before.filter(|before| remembered::is_worth_it(before));
+        self.changed.extend(remembered.and_then(|before| before.record.name.as_ref()).map(hash));
     }
 
     /// Up to that header nothing was written but what is no intent's.
@@ -356,8 +340,7 @@ pub(super) mod tests {
         assert_eq!(known(), [false, false, true], "what the writer has read");
         let mut writing = store.shared.recent.begin();
         writing.found(of("a"), &stored.expect("it was known"));
-        let change = Change { before: None, after: None, journal: Vec::new(), lane: None, request: None };
-        writing.changes(&change, None, |_| unreachable!("nothing was there"));
+        writing.changes(None, |_| unreachable!("nothing was there"));
         drop(writing);
         assert_eq!(known(), [false, false, true], "what was read, but taken back");
         drop((store, other));

@@ -19,7 +19,7 @@ const DECIDED_AGO_MAX: Duration = Duration::from_secs(1);
 
 pub(super) struct Task {
     pub(super) order: Order,
-    /// Of the name of its intent, as far as that is known, and by which of the hasher's keys.
+    /// Of the name it has its intent by, and by which of the hasher's keys.
     hash: Option<(NameHash, u64)>,
     decided: Option<Decided>,
 }
@@ -40,7 +40,7 @@ impl Task {
         Self { order, hash, decided }
     }
 
-    /// The hash of the name of its intent, if it is known.
+    /// The hash of the name it has its intent by.
     pub(super) fn hash(&self, shared: &Shared) -> Option<NameHash> {
         match (&self.hash, &self.order.target) {
             (Some((hash, key)), _) if *key == shared.hasher.key_number() => Some(*hash),

@@ -5,7 +5,6 @@ use std::sync::mpsc::Receiver;
 use std::sync::{Arc, PoisonError};
 
 use rusqlite::Connection;
-use tokio::sync::oneshot;
 use twicesafe_core::{Action, IntentId, Moment, Timestamp};
 
 use super::checkpoint::Checkpointer;
@@ -18,6 +17,7 @@ use crate::NameHash;
 use crate::clock::Noted;
 use crate::error::StoreError;
 use crate::plan::{Applied, Order, Planned, Stored, Target, check_name, place_of, plan};
+use crate::reply::{Replies, Reply};
 use crate::tally::Tally;
 
 pub(super) struct Writer<'c> {
@@ -29,19 +29,17 @@ pub(super) struct Writer<'c> {
     relaxed: bool,
 }
 
-type Reply = oneshot::Sender<Result<Applied, StoreError>>;
-
 /// Commands that are written together, and who waits for them.
 #[derive(Default)]
 struct Batch {
     tasks: Vec<Task>,
-    replies: Vec<Reply>,
+    replies: Vec<Reply<Result<Applied, StoreError>>>,
     /// Taken from the queue while it was written, but not one of them.
     next: Option<Errand>,
 }
 
 impl Batch {
-    fn push(&mut self, task: Task, reply: Reply) {
+    fn push(&mut self, task: Task, reply: Reply<Result<Applied, StoreError>>) {
         self.tasks.push(task);
         self.replies.push(reply);
     }
@@ -106,16 +104,17 @@ impl<'c> Writer<'c> {
         let replies = batch.replies.drain(..);
         match result {
             Ok(results) => {
-                results.into_iter().zip(replies).for_each(|(result, reply)| drop(reply.send(result)))
+                let mut told = Replies::default();
+                replies.zip(results).for_each(|(reply, result)| told.push(reply, result));
             }
             Err(error) if batch.tasks.len() == 1 => {
-                replies.for_each(|reply| drop(reply.send(Err(error.clone()))));
+                replies.for_each(|reply| reply.send(Err(error.clone())));
             }
             Err(_) => {
                 for (task, reply) in batch.tasks.drain(..).zip(replies) {
                     let mut alone = Batch { tasks: vec![task], ..Batch::default() };
                     let result = self.transaction(&mut alone, false);
-                    let _ = reply.send(result.and_then(|mut results| results.remove(0)));
+                    reply.send(result.and_then(|mut results| results.remove(0)));
                 }
             }
         }
@@ -368,7 +367,7 @@ impl<'a, 'c> Session<'a, 'c> {
                 Written::BeliefWasWrong => found = self.load(order, hash.as_ref())?,
                 Written::Yes => {
                     self.wrote = true;
-                    writing.changes(&change, hash, |name| self.shared.hasher.hash(name));
+                    writing.changes(change.before.as_deref(), |name| self.shared.hasher.hash(name));
                     if change.before.is_none() {
                         self.last_intent += 1;
                     }
@@ -449,6 +448,7 @@ mod tests {
     use std::sync::mpsc::{Sender, channel};
     use std::time::Duration;
 
+    use tokio::sync::oneshot;
     use twicesafe_core::{Outcome, Policy, Recovery, Report, Settle, Verdict};
 
     use super::super::recent::tests::{claim, order};
@@ -495,7 +495,7 @@ mod tests {
         }
 
         fn put(&self, order: Order) -> oneshot::Receiver<Result<Applied, StoreError>> {
-            let (reply, answer) = oneshot::channel();
+            let (reply, answer) = Reply::channel();
             self.store.shared.queued.fetch_add(1, Ordering::Relaxed);
             let shared = &self.store.shared;
             let hash = shared.hash_of(&order);
