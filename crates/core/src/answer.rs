@@ -76,6 +76,18 @@ impl Answer {
         }
     }
 
+    /// What it says. Answers are large, and this reads all of one: make it once.
+    pub(crate) fn content(&self) -> Content {
+        static DOMAIN: Domain = Domain::new("twicesafe content v1");
+        let mut hasher = DOMAIN.hasher();
+        put(&mut hasher, self.head.as_bytes());
+        match &self.body {
+            Body::Kept(bytes) => put(&mut hasher, bytes),
+            Body::NotKept { digest, .. } => put(&mut hasher, digest),
+        }
+        Content(hasher.finalize().into())
+    }
+
     /// The same answer with a body of more than `bytes_max` replaced by its length and digest (S20).
     #[must_use]
     pub fn limited(mut self, bytes_max: usize) -> Self {
@@ -85,6 +97,16 @@ impl Answer {
             self.body = Body::NotKept { bytes: bytes.len() as u64, digest: blake3::hash(bytes).into() };
         }
         self
+    }
+}
+
+/// What a destination said, as a hash: enough to tell two answers apart, without what was made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Content([u8; 32]);
+
+impl Content {
+    pub(crate) fn bytes(&self) -> &[u8; 32] {
+        &self.0
     }
 }
 
@@ -223,28 +245,35 @@ impl Report {
         }
     }
 
-    /// Tells two reports apart: the same settle repeated from a different one (S12).
-    pub(crate) fn digest(&self) -> u64 {
-        static DOMAIN: Domain = Domain::new("twicesafe report v1");
-        let mut hasher = DOMAIN.hasher();
-        let mut answer = |kind: u8, answer: &Answer| {
-            hasher.update(&[kind]);
-            put(&mut hasher, answer.external_id.as_ref().map_or("", ExternalId::as_str).as_bytes());
-            put(&mut hasher, answer.head.as_bytes());
-            match &answer.body {
-                Body::Kept(bytes) => put(&mut hasher, bytes),
-                Body::NotKept { digest, .. } => put(&mut hasher, digest),
-            }
-        };
+    /// What the destination said, if it said anything.
+    pub(crate) fn answer(&self) -> Option<&Answer> {
         match self {
-            Self::Act(Outcome::Answered(said)) => answer(1, said),
-            Self::Act(Outcome::Refused { answer: said, .. }) => answer(2, said),
-            Self::Lookup(Finding::Found(said)) => answer(3, said),
-            Self::Act(Outcome::NotSent { .. }) => drop(hasher.update(&[4])),
-            Self::Act(Outcome::Unknown { .. }) => drop(hasher.update(&[5])),
-            Self::Lookup(Finding::NotFound) => drop(hasher.update(&[6])),
-            Self::Lookup(Finding::Silent { .. }) => drop(hasher.update(&[7])),
+            Self::Act(Outcome::Answered(answer) | Outcome::Refused { answer, .. })
+            | Self::Lookup(Finding::Found(answer)) => Some(answer),
+            Self::Act(Outcome::NotSent { .. } | Outcome::Unknown { .. })
+            | Self::Lookup(Finding::NotFound | Finding::Silent { .. }) => None,
         }
+    }
+
+    /// Tells two reports apart: the same settle repeated from a different one (S12). `content` is that of its answer.
+    pub(crate) fn digest(&self, content: Option<Content>) -> u64 {
+        static DOMAIN: Domain = Domain::new("twicesafe report v2");
+        let kind = match self {
+            Self::Act(Outcome::Answered(_)) => 1,
+            Self::Act(Outcome::Refused { .. }) => 2,
+            Self::Lookup(Finding::Found(_)) => 3,
+            Self::Act(Outcome::NotSent { .. }) => 4,
+            Self::Act(Outcome::Unknown { .. }) => 5,
+            Self::Lookup(Finding::NotFound) => 6,
+            Self::Lookup(Finding::Silent { .. }) => 7,
+        };
+        let external_id = self.answer().and_then(|answer| answer.external_id.as_ref());
+        let mut hasher = DOMAIN.hasher();
+        hasher.update(&[kind]);
+        if let Some(content) = &content {
+            hasher.update(content.bytes());
+        }
+        put(&mut hasher, external_id.map_or("", ExternalId::as_str).as_bytes());
         u64::from_be_bytes(hasher.finalize().as_bytes()[..8].try_into().expect("a hash has 32 bytes"))
     }
 }

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::answer::{Answer, Body};
+use crate::answer::Content;
 use crate::command::Salt;
 use crate::moment::Timestamp;
 use crate::name::{Actor, Domain, put};
@@ -161,7 +161,7 @@ pub struct Entry {
     /// Why, in words.
     pub reason: Arc<str>,
     /// What the destination said: enters the journal as a digest only.
-    pub content: Option<Answer>,
+    pub content: Option<Content>,
 }
 
 /// The salted digest of an answer.
@@ -175,15 +175,10 @@ pub const START: Head = [0; 32];
 impl Entry {
     /// The salted digest of what the destination said. Without a salt (forgotten) there is none.
     pub fn digest(&self, salt: Option<Salt>) -> Option<Digest> {
-        let (answer, salt) = (self.content.as_ref()?, salt?);
-        static DOMAIN: Domain = Domain::new("twicesafe journal digest v1");
+        let (content, salt) = (self.content?, salt?);
+        static DOMAIN: Domain = Domain::new("twicesafe journal digest v2");
         let mut hasher = DOMAIN.hasher();
-        put(&mut hasher, &salt.0);
-        put(&mut hasher, answer.head.as_bytes());
-        match &answer.body {
-            Body::Kept(bytes) => put(&mut hasher, bytes),
-            Body::NotKept { digest, .. } => put(&mut hasher, digest),
-        }
+        hasher.update(&salt.0).update(content.bytes());
         hasher.finalize().as_bytes()[..16].try_into().ok()
     }
 }
@@ -228,7 +223,7 @@ mod tests {
             generation: 1,
             fence: Fence::new(1),
             reason: "ab".into(),
-            content: Some(Answer::of("body")),
+            content: Some(crate::Answer::of("body").content()),
         };
         let salt = Some(Salt([3; 16]));
         let head = link(&START, 1, &entry, entry.digest(salt));

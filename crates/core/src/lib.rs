@@ -27,7 +27,9 @@ mod record;
 mod transition;
 mod verdict;
 
-pub use answer::{Answer, Body, Counts, ExternalId, Finding, Outcome, REASON_BYTES_MAX, Report, Source};
+pub use answer::{
+    Answer, Body, Content, Counts, ExternalId, Finding, Outcome, REASON_BYTES_MAX, Report, Source,
+};
 pub use code::Code;
 pub use command::{
     Action, Adopt, Approve, Ask, Claim, Command, CommandId, Forget, Grant, MarkUndone, Purge, Reject, Renew,

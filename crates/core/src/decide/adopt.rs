@@ -40,7 +40,7 @@ pub(super) fn known(mut draft: Draft<'_>, adopt: &Adopt) -> Transition {
 fn take_over(mut draft: Draft<'_>, adopt: &Adopt) -> Transition {
     draft.done(adopt.answer.clone(), Source::Person);
     draft.record.replay_until = None;
-    draft.journal_answer(Event::Adopted, &adopt.reason, &adopt.answer);
+    draft.journal_content(Event::Adopted, &adopt.reason, Some(adopt.answer.content()));
     remember(&mut draft, digest(adopt));
     draft.noted(true)
 }

@@ -17,7 +17,7 @@ mod keep;
 mod person;
 mod settle;
 
-use crate::answer::{self, Answer, Source};
+use crate::answer::{self, Answer, Content, Source};
 use crate::command::{Action, Command};
 use crate::journal::{Entry, Event};
 use crate::lane::Lane;
@@ -124,11 +124,11 @@ impl<'a> Draft<'a> {
         self.journal_as(self.command.actor.clone(), event, reason, None);
     }
 
-    fn journal_answer(&mut self, event: Event, reason: &str, answer: &Answer) {
-        self.journal_as(self.command.actor.clone(), event, reason, Some(answer.clone()));
+    fn journal_content(&mut self, event: Event, reason: &str, content: Option<Content>) {
+        self.journal_as(self.command.actor.clone(), event, reason, content);
     }
 
-    fn journal_as(&mut self, actor: Actor, event: Event, reason: &str, content: Option<Answer>) {
+    fn journal_as(&mut self, actor: Actor, event: Event, reason: &str, content: Option<Content>) {
         self.entries.push(Entry {
             at: self.now(),
             actor,

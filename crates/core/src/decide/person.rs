@@ -108,7 +108,7 @@ pub(super) fn resolve(mut draft: Draft<'_>, resolve: &Resolve) -> Transition {
     match &resolve.resolution {
         Resolution::Happened(answer) => {
             draft.done(answer.clone(), Source::Person);
-            draft.journal_answer(Event::Happened, &resolve.reason, answer);
+            draft.journal_content(Event::Happened, &resolve.reason, Some(answer.content()));
         }
         Resolution::DidNotHappen => {
             if let Some(quiet_at) = draft.in_flight_until() {

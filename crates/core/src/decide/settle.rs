@@ -33,7 +33,9 @@ pub(super) fn renew(mut draft: Draft<'_>, renew: &Renew) -> Transition {
 ///
 /// The fence decides, not the time: as long as nobody else was given leave, the holder's own word counts, however late.
 pub(super) fn settle(mut draft: Draft<'_>, settle: &Settle) -> Transition {
-    let receipt = Receipt { id: draft.command.id, fence: settle.fence, digest: settle.report.digest() };
+    let content = settle.report.answer().map(Answer::content);
+    let digest = settle.report.digest(content);
+    let receipt = Receipt { id: draft.command.id, fence: settle.fence, digest };
     if let Some(last) = draft.record.last_settle
         && (last.fence, settle.generation) == (settle.fence, draft.record.generation)
     {
@@ -46,9 +48,9 @@ pub(super) fn settle(mut draft: Draft<'_>, settle: &Settle) -> Transition {
     let current = settle.fence == draft.record.fence && settle.generation == draft.record.generation;
     let attempt = draft.record.attempt.take_if(|attempt| current && may_say(attempt.kind, &settle.report));
     match (attempt, &settle.report) {
-        (Some(attempt), Report::Act(outcome)) => acted(&mut draft, &attempt, outcome),
-        (Some(attempt), Report::Lookup(finding)) => looked_up(&mut draft, &attempt, finding),
-        (None, report) => return stale(draft, settle, report, receipt),
+        (Some(attempt), Report::Act(outcome)) => acted(&mut draft, &attempt, outcome, content),
+        (Some(attempt), Report::Lookup(finding)) => looked_up(&mut draft, &attempt, finding, content),
+        (None, _) => return stale(draft, settle, receipt, content),
     }
     draft.record.last_settle = Some(receipt);
     draft.noted(true)
@@ -63,12 +65,12 @@ fn may_say(kind: PermitKind, report: &Report) -> bool {
     }
 }
 
-fn acted(draft: &mut Draft<'_>, attempt: &Attempt, outcome: &Outcome) {
+fn acted(draft: &mut Draft<'_>, attempt: &Attempt, outcome: &Outcome, content: Option<Content>) {
     match outcome {
         Outcome::Answered(answer) => {
             compare_with_kept(draft, answer);
             draft.done(answer.clone(), Source::Act);
-            draft.journal_answer(Event::Answered, "", answer);
+            draft.journal_content(Event::Answered, "", content);
         }
         Outcome::Refused { answer, replay_for } => {
             if draft.settled_by_kept() {
@@ -79,7 +81,7 @@ fn acted(draft: &mut Draft<'_>, attempt: &Attempt, outcome: &Outcome) {
                 draft.record.answer = Some(answer.clone());
                 draft.record.replay_until = Some(draft.now() + *replay_for);
             }
-            draft.journal_answer(Event::Refused, "", answer);
+            draft.journal_content(Event::Refused, "", content);
         }
         Outcome::NotSent { reason, retry_after, counts } => {
             if *counts != Counts::AsAttempt {
@@ -123,12 +125,12 @@ fn acted(draft: &mut Draft<'_>, attempt: &Attempt, outcome: &Outcome) {
     }
 }
 
-fn looked_up(draft: &mut Draft<'_>, attempt: &Attempt, finding: &Finding) {
+fn looked_up(draft: &mut Draft<'_>, attempt: &Attempt, finding: &Finding, content: Option<Content>) {
     match finding {
         Finding::Found(answer) => {
             compare_with_kept(draft, answer);
             draft.done(answer.clone(), Source::Lookup);
-            draft.journal_answer(Event::Found, "", answer);
+            draft.journal_content(Event::Found, "", content);
         }
         Finding::NotFound => {
             let lag =
@@ -163,10 +165,10 @@ fn not_there(draft: &mut Draft<'_>) {
 }
 
 /// A report of a permit that is over. It cannot write, but that it happened is worth knowing (S11).
-fn stale(mut draft: Draft<'_>, settle: &Settle, report: &Report, receipt: Receipt) -> Transition {
+fn stale(mut draft: Draft<'_>, settle: &Settle, receipt: Receipt, content: Option<Content>) -> Transition {
     let seen = draft.record.last_evidence.is_some_and(|last| last.same_report(&receipt));
     let same_generation = settle.generation == draft.record.generation && settle.fence <= draft.record.fence;
-    let answer = match report {
+    let answer = match &settle.report {
         Report::Act(Outcome::Answered(answer)) if same_generation => answer,
         _ => {
             if !seen {
@@ -182,14 +184,14 @@ fn stale(mut draft: Draft<'_>, settle: &Settle, report: &Report, receipt: Receip
             if !seen {
                 draft.record.last_evidence = Some(receipt);
                 draft.record.kept.get_or_insert_with(|| answer.clone());
-                draft.journal_answer(Event::Kept, "", answer);
+                draft.journal_content(Event::Kept, "", content);
             }
             draft.noted(!seen)
         }
         Status::Review | Status::Ready | Status::Retryable | Status::Pending => {
             draft.done(answer.clone(), Source::Act);
             draft.record.last_settle = Some(receipt);
-            draft.journal_answer(Event::Answered, "late", answer);
+            draft.journal_content(Event::Answered, "late", content);
             draft.noted(true)
         }
         status => {
@@ -200,7 +202,7 @@ fn stale(mut draft: Draft<'_>, settle: &Settle, report: &Report, receipt: Receip
                 draft.record.last_evidence = Some(receipt);
                 draft.alerts.extend(double.then_some(Alert::DoubleEffect));
                 let why = if double { "another external id: it happened twice" } else { "" };
-                draft.journal_answer(Event::Evidence, why, answer);
+                draft.journal_content(Event::Evidence, why, content);
             }
             draft.refuse(Refusal::StaleFence)
         }
