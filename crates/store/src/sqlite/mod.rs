@@ -130,7 +130,7 @@ type Aside = Box<dyn FnOnce(&rusqlite::Connection) -> Result<(), StoreError> + S
 
 /// Something for the writer to do.
 enum Errand {
-    Apply(Task, Reply<Result<Applied, StoreError>>),
+    Apply(Box<Task>, Reply<Result<Applied, StoreError>>),
     /// Drop what is purged, or set the recovery mark: things that are no command about one intent.
     Run(Aside, oneshot::Sender<Result<(), StoreError>>),
     /// Writes what was counted, without a sync.
@@ -215,7 +215,8 @@ impl Sqlite {
             order.believed = Some(stored);
         }
         let (reply, answer) = Reply::channel();
-        self.send(Errand::Apply(Task::new(&self.shared, order, hash), reply))?;
+        let task = Task::new(&self.shared, order, hash);
+        self.send(Errand::Apply(Box::new(task), reply))?;
         Ok(Submitted::Queued(answer))
     }
 

@@ -21,7 +21,7 @@ pub(super) struct Task {
     pub(super) order: Order,
     /// Of the name it has its intent by, and by which of the hasher's keys.
     hash: Option<(NameHash, u64)>,
-    decided: Option<Box<Decided>>,
+    decided: Option<Decided>,
 }
 
 /// What a command comes to.
@@ -36,7 +36,7 @@ struct Decided {
 impl Task {
     /// Works out what can be.
     pub(super) fn new(shared: &Shared, order: Order, hash: Option<(NameHash, u64)>) -> Self {
-        let decided = Decided::of(shared, &order).map(Box::new);
+        let decided = Decided::of(shared, &order);
         Self { order, hash, decided }
     }
 
@@ -57,7 +57,7 @@ impl Task {
         recovering_since: Option<Timestamp>,
         fresh_id: IntentId,
     ) -> Option<Planned> {
-        let Decided { mut planned, at, recovering_since: as_known } = *self.decided.take()?;
+        let Decided { mut planned, at, recovering_since: as_known } = self.decided.take()?;
         if as_known != recovering_since || now.at.since(at) > DECIDED_AGO_MAX {
             return None;
         }

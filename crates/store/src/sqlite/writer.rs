@@ -52,7 +52,7 @@ impl Batch {
             shared.queued.fetch_sub(1, Ordering::Relaxed);
             match errand {
                 Errand::Apply(task, reply) if !relaxed || task.order.command.action.may_be_relaxed() => {
-                    self.push(task, reply);
+                    self.push(*task, reply);
                 }
                 other => self.next = Some(other),
             }
@@ -79,7 +79,7 @@ impl<'c> Writer<'c> {
         while let Some(errand) = batch.next.take().or_else(|| self.wait()) {
             match errand {
                 Errand::Apply(task, reply) => {
-                    batch.push(task, reply);
+                    batch.push(*task, reply);
                     self.apply(&mut batch);
                 }
                 Errand::Run(what, reply) => drop(reply.send(self.run_aside(what, false))),

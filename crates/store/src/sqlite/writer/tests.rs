@@ -58,7 +58,7 @@ impl Ledger {
         self.store.shared.queued.fetch_add(1, Ordering::Relaxed);
         let shared = &self.store.shared;
         let hash = shared.hash_of(&order);
-        self.queue.send(Errand::Apply(Task::new(shared, order, hash), reply)).expect("queued");
+        self.queue.send(Errand::Apply(Box::new(Task::new(shared, order, hash)), reply)).expect("queued");
         answer
     }
 }
@@ -93,7 +93,7 @@ fn of_class_repeat(key: &str) -> Order {
 fn turn(writer: &mut Writer<'_>, batch: &mut Batch) {
     match batch.next.take().or_else(|| writer.wait()).expect("something waits") {
         Errand::Apply(task, reply) => {
-            batch.push(task, reply);
+            batch.push(*task, reply);
             writer.apply(batch);
         }
         Errand::Run(what, reply) => drop(reply.send(writer.run_aside(what, false))),
