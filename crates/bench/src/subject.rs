@@ -28,8 +28,7 @@ pub(crate) struct Guarded {
 
 impl Guarded {
     pub(crate) async fn sqlite(path: &Path, batch_max: usize) -> Result<Self, Box<dyn std::error::Error>> {
-        // As a server has it, which stays and may keep things in memory.
-        let options = Options { batch_max, remember: true, ..Options::default() };
+        let options = Options { batch_max, ..Options::default() };
         Self::open(&Address::Sqlite(path.to_owned()), options, Policy::default()).await
     }
 

@@ -18,6 +18,8 @@ pub const CLOCK_JUMP_MAX: Duration = Duration::from_secs(30);
 const CATCHING_UP: u32 = 20;
 /// How often it is noted where the clocks are, while ledger time follows: in shorter spans a twentieth is lost in rounding.
 const NOTED_EVERY: Duration = Duration::from_secs(1);
+/// So long after it was held against what the ledger wrote down ledger time goes on by itself.
+const COMPARED_AGO_MAX: Duration = Duration::from_secs(1);
 
 /// The clocks of a machine.
 pub trait Clock: Send + Sync + 'static {
@@ -155,10 +157,28 @@ impl Clock for ManualClock {
 /// Makes ledger time out of a machine's clocks.
 pub(crate) struct LedgerTime {
     clock: std::sync::Arc<dyn Clock>,
-    /// The last time it was, and where the clocks are counted from.
-    last: Mutex<(Timestamp, Option<Noted>)>,
+    last: Mutex<Last>,
     /// Somebody was told that the system clock is elsewhere.
     told: std::sync::atomic::AtomicBool,
+}
+
+#[derive(Default)]
+struct Last {
+    /// The last time it was.
+    at: Timestamp,
+    /// Where the clocks are counted from.
+    from: Option<Noted>,
+    /// When it was last held against what the ledger wrote down, on the clock that only ticks.
+    compared: Option<Duration>,
+}
+
+impl Last {
+    fn keep(&mut self, noted: Noted, system: Timestamp) {
+        let is_due = |before: &Noted| noted.monotonic.saturating_sub(before.monotonic) >= NOTED_EVERY;
+        let before =
+            self.from.filter(|before| noted.at != system && before.boot == noted.boot && !is_due(before));
+        (self.at, self.from) = (noted.at, Some(before.unwrap_or(noted)));
+    }
 }
 
 /// Where the clocks were at a ledger time.
@@ -188,7 +208,7 @@ impl Noted {
 
 impl LedgerTime {
     pub(crate) fn new(clock: std::sync::Arc<dyn Clock>) -> Self {
-        Self { clock, last: Mutex::new((Timestamp::default(), None)), told: false.into() }
+        Self { clock, last: Mutex::default(), told: false.into() }
     }
 
     /// The time now: not before what the ledger wrote down last, if anything, and never standing still.
@@ -198,23 +218,50 @@ impl LedgerTime {
 
     /// The time now, and where the clocks are.
     pub(crate) fn read_noted(&self, written: Option<Noted>) -> Noted {
-        let mut last = self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut last = self.lock();
+        let (noted, system) = self.reckon(&last, written);
+        last.keep(noted, system);
+        if written.is_some() {
+            last.compared = Some(noted.monotonic);
+        }
+        drop(last);
+        self.compare(system, noted.at);
+        noted
+    }
+
+    /// The time now, if it was held against what the ledger wrote down a moment ago. Whoever has not looked for long may be
+    /// elsewhere than the others, after a jump of the clock, and must look before anything is written at such a time (S10).
+    pub(crate) fn read_lately(&self) -> Option<Noted> {
+        let mut last = self.lock();
+        let (noted, system) = self.reckon(&last, None);
+        let ago = noted.monotonic.checked_sub(last.compared?)?;
+        (ago <= COMPARED_AGO_MAX).then(|| {
+            last.keep(noted, system);
+            noted
+        })
+    }
+
+    /// The time now, for who only looks: what is written later does not follow from it.
+    pub(crate) fn glance(&self) -> Timestamp {
+        self.reckon(&self.lock(), None).0.at
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Last> {
+        self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// The time now, where the clocks are, and what the system's says.
+    fn reckon(&self, last: &Last, written: Option<Noted>) -> (Noted, Timestamp) {
         let (monotonic, boot) = (self.clock.monotonic(), self.clock.boot());
         let system = Timestamp::from_millis(self.clock.system_millis());
-        let (mut earliest, mut latest) = (last.0, Timestamp::NEVER);
-        for noted in [written, last.1].into_iter().flatten() {
+        let (mut earliest, mut latest) = (last.at, Timestamp::NEVER);
+        for noted in [written, last.from].into_iter().flatten() {
             let bounds = noted.bounds(monotonic, boot);
             earliest = earliest.max(bounds.0);
             latest = latest.min(bounds.1);
         }
         let now = system.min(latest).max(earliest);
-        let noted = Noted { at: now, monotonic, boot, ahead: system.since(now) };
-        let is_due = |before: &Noted| monotonic.saturating_sub(before.monotonic) >= NOTED_EVERY;
-        let before = last.1.filter(|before| now != system && before.boot == boot && !is_due(before));
-        *last = (now, Some(before.unwrap_or(noted)));
-        drop(last);
-        self.compare(system, now);
-        noted
+        (Noted { at: now, monotonic, boot, ahead: system.since(now) }, system)
     }
 
     /// Tells somebody, once, when the system clock is far from ledger time.

@@ -2,7 +2,8 @@
 //!
 //! Who waits for an answer is woken by the thread that writes; where callers have runtimes of one thread each, every wake-up from
 //! elsewhere is a system call. So those of one runtime are told by a task of that runtime: one wake-up for all of them, and none of
-//! the telling on the thread that everybody waits for.
+//! the telling on the thread that everybody waits for. It must be driven meanwhile, as one is that awaits its answers: whoever asks on a
+//! runtime and then blocks its only thread until the answer comes may wait for ever.
 
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;

@@ -1,7 +1,7 @@
 //! The ledger in one SQLite file.
 //!
-//! All writes go through one thread: it takes whatever waits, decides and writes it in one transaction, and syncs once
-//! (group commit without a timer). Reads have connections of their own and never wait for the writer. Several processes
+//! All writes go through one thread: it takes whatever waits, writes it in one transaction, and syncs once (group commit without a
+//! timer). What it writes was decided by whoever asked (`task`), or is decided here, where that cannot be or was wrong. Reads have connections of their own and never wait for the writer. Several processes
 //! may share the file; SQLite's lock orders their transactions, and versions tell when a belief was wrong.
 
 mod checkpoint;
@@ -238,7 +238,7 @@ impl Sqlite {
     /// What a claim is told about what is believed, if nothing would be written.
     fn told_again(&self, order: &Order, stored: &Arc<Stored>) -> Result<Option<Applied>, StoreError> {
         check_name(order, stored)?;
-        let moment = Moment { dice: self.shared.dice.roll(), ..Moment::at(self.shared.time.read(None)) };
+        let moment = Moment { dice: self.shared.dice.roll(), ..Moment::at(self.shared.time.glance()) };
         let planned = plan(Some(stored), stored.id, None, order, &moment);
         if planned.change.is_some() {
             return Ok(None);
@@ -334,7 +334,7 @@ impl Sqlite {
     }
 
     pub(crate) fn now(&self) -> Timestamp {
-        self.shared.time.read(None)
+        self.shared.time.glance()
     }
 
     pub(crate) fn hash_of(&self, name: &twicesafe_core::Name) -> crate::NameHash {

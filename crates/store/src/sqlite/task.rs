@@ -5,6 +5,7 @@
 //! finds out by writing whether the belief was true (S1); otherwise it decides again, on what is there.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use twicesafe_core::{Action, IntentId, Moment, Timestamp};
@@ -22,6 +23,14 @@ pub(super) struct Task {
     /// Of the name it has its intent by, and by which of the hasher's keys.
     hash: Option<(NameHash, u64)>,
     decided: Option<Decided>,
+}
+
+/// What a transaction knows of the ledger.
+pub(super) struct Known {
+    pub(super) now: Timestamp,
+    /// When something was last written before it, by whomever: what is decided at an earlier time comes too late.
+    pub(super) last_at: Timestamp,
+    pub(super) recovering_since: Option<Timestamp>,
 }
 
 /// What a command comes to.
@@ -51,14 +60,10 @@ impl Task {
 
     /// What it comes to as its sender decided, if that may still be so. A new intent gets that number. Once: what is tried again is
     /// decided again.
-    pub(super) fn decided(
-        &mut self,
-        now: Noted,
-        recovering_since: Option<Timestamp>,
-        fresh_id: IntentId,
-    ) -> Option<Planned> {
-        let Decided { mut planned, at, recovering_since: as_known } = self.decided.take()?;
-        if as_known != recovering_since || now.at.since(at) > DECIDED_AGO_MAX {
+    pub(super) fn decided(&mut self, known: &Known, fresh_id: IntentId) -> Option<Planned> {
+        let Decided { mut planned, at, recovering_since } = self.decided.take()?;
+        let is_late = at < known.last_at || known.now.since(at) > DECIDED_AGO_MAX;
+        if is_late || recovering_since != known.recovering_since {
             return None;
         }
         if let Some(change) = &mut planned.change
@@ -73,7 +78,8 @@ impl Task {
 }
 
 impl Decided {
-    /// Only what needs nothing but what is believed: no lane, and no other intents.
+    /// Only what needs nothing but what is believed: no lane, and no other intents. Where more waits than a batch holds it would be
+    /// decided again anyway.
     fn of(shared: &Shared, order: &Order) -> Option<Self> {
         let is_first_claim =
             matches!((&order.command.action, &order.target), (Action::Claim(_), Target::Name(_)));
@@ -81,10 +87,11 @@ impl Decided {
         let needs_more = matches!(order.command.action, Action::Purge(_))
             || place_of(found.map(|found| &**found), order).is_some()
             || found.is_none() && !is_first_claim;
-        if needs_more {
+        let is_crowded = shared.queued.load(Ordering::Relaxed) > shared.batch_max;
+        if needs_more || is_crowded {
             return None;
         }
-        let Noted { at, ahead, .. } = shared.time.read_noted(None);
+        let Noted { at, ahead, .. } = shared.time.read_lately()?;
         let (dice, recovering_since) = (shared.dice.roll(), shared.recovering_since());
         let moment = Moment { now: at, ahead, dice, recovering_since };
         let planned = plan(found, IntentId::new(0), None, order, &moment);

@@ -10,7 +10,7 @@ use twicesafe_core::{Action, IntentId, Moment, Timestamp};
 use super::checkpoint::Checkpointer;
 use super::open::{noted, prepared, ran};
 use super::recent::Writing;
-use super::task::Task;
+use super::task::{Known, Task};
 use super::write::{self, Statements, Written};
 use super::{Aside, Errand, Shared, read};
 use crate::NameHash;
@@ -280,6 +280,8 @@ struct Session<'a, 'c> {
     statements: &'a mut Statements<'c>,
     shared: &'c Shared,
     noted: Noted,
+    /// When something was last written before this.
+    last_at: Timestamp,
     recovering_since: Option<Timestamp>,
     last_intent: i64,
     tally: Tally,
@@ -316,6 +318,7 @@ impl<'a, 'c> Session<'a, 'c> {
             statements,
             shared,
             noted,
+            last_at: last.at,
             recovering_since,
             last_intent,
             tally: Tally::default(),
@@ -327,7 +330,9 @@ impl<'a, 'c> Session<'a, 'c> {
     /// Decides and writes one command: first on what its sender believes, then, if that was wrong, on what is there.
     fn apply(&mut self, task: &mut Task, writing: &mut Writing<'_>) -> Result<Applied, StoreError> {
         let hash = task.hash(self.shared);
-        let mut decided = task.decided(self.noted, self.recovering_since, self.fresh_id());
+        let (now, recovering_since) = (self.noted.at, self.recovering_since);
+        let known = Known { now, last_at: self.last_at, recovering_since };
+        let mut decided = task.decided(&known, self.fresh_id());
         let order = &task.order;
         let first_claim =
             matches!((&order.command.action, &order.target), (Action::Claim(_), Target::Name(_)));

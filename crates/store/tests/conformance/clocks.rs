@@ -55,6 +55,25 @@ pub async fn s10_a_jump_ends_nothing(world: &World) {
     assert_eq!(there.stored.unwrap().record.status, Status::Pending, "it was renewed");
 }
 
+/// Who was idle while the clock jumped knows of it only by the clock, and must not take the others along.
+pub async fn s10_who_was_idle_does_not_move_the_others(world: &World) {
+    let clock = world.clock.as_ref().unwrap();
+    let policy = world.policy(Recovery::Person);
+    world.other.apply_one(claim("early", &policy).into()).await.unwrap();
+    clock.advance(Duration::from_secs(3600));
+    world.tell(claim("alive", &policy)).await;
+    let lease_millis = i64::try_from(policy.lease.as_millis()).unwrap();
+    clock.jump(2 * lease_millis);
+    world.other.now().await.unwrap();
+    for key in ["another", "alive"] {
+        world.other.apply_one(claim(key, &policy).into()).await.unwrap();
+    }
+    for store in [&world.store, &world.other] {
+        let told = store.apply_one(claim("alive", &policy).into()).await.unwrap();
+        assert!(matches!(told.verdict, Verdict::Wait(_)), "its holder is at it: {:?}", told.verdict);
+    }
+}
+
 /// "Not there" counts when nothing can arrive any more, not when a clock says so.
 pub async fn s24_a_jump_does_not_make_a_lookup_count(world: &World) {
     let clock = world.clock.as_ref().unwrap();

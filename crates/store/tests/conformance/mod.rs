@@ -206,6 +206,7 @@ stores_with_a_clock_of_ours! {
     clocks {
         s10_ledger_time_never_runs_backwards
         s10_a_jump_ends_nothing
+        s10_who_was_idle_does_not_move_the_others
         s24_a_jump_does_not_make_a_lookup_count
         s24_a_destination_may_have_forgotten_what_the_clock_says_it_has
         s28_a_clock_that_is_years_ahead_makes_no_key_new
