@@ -66,7 +66,7 @@ impl Hands {
 ///
 /// tokio wakes its thread, by a system call, for every timer that is due before the one it waits for; for each of them, though the thread
 /// is awake. Every request has timers, of seconds and more: with this one they are never the first.
-pub(crate) async fn keep_a_timer() {
+async fn keep_a_timer() {
     loop {
         tokio::time::sleep(TIMER_EVERY).await;
     }

@@ -1,7 +1,8 @@
 //! The ledger in one SQLite file.
 //!
 //! All writes go through one thread: it takes whatever waits, writes it in one transaction, and syncs once (group commit without a
-//! timer). What it writes was decided by whoever asked (`task`), or is decided here, where that cannot be or was wrong. Reads have connections of their own and never wait for the writer. Several processes
+//! timer). What it writes was decided by whoever asked (`task`), or is decided by the writer, where that cannot be or was wrong.
+//! Reads have connections of their own and never wait for the writer. Several processes
 //! may share the file; SQLite's lock orders their transactions, and versions tell when a belief was wrong.
 
 mod checkpoint;
