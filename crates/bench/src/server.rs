@@ -194,6 +194,15 @@ impl Serving {
         Ok(std::fs::read_dir(format!("/proc/{}/fd", self.child.id()))?.count())
     }
 
+    /// What it has had of the processors.
+    fn processor_time(&self) -> Result<Duration, Box<dyn std::error::Error>> {
+        const TICKS_PER_SECOND: u64 = 100;
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
+        let after_name = stat.rsplit_once(") ").ok_or("no figures")?.1;
+        let ticks = after_name.split(' ').skip(11).take(2).map(str::parse::<u64>).sum::<Result<u64, _>>()?;
+        Ok(Duration::from_millis(ticks * 1000 / TICKS_PER_SECOND))
+    }
+
     /// Memory it holds, in bytes.
     pub(crate) fn resident(&self) -> Result<u64, Box<dyn std::error::Error>> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
@@ -272,6 +281,11 @@ pub(crate) async fn measure(
     Ok(())
 }
 
+fn middle(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
 /// Ten thousand who wait for an answer that does not come, and what that costs.
 pub(crate) async fn waiting(
     plan: &Plan,
@@ -285,11 +299,20 @@ pub(crate) async fn waiting(
         let (address, prefix) = (serving.address.clone(), Arc::<str>::from(prefix));
         async move { Ok::<_, Box<dyn std::error::Error>>(Http { lines: lines(&address, 64).await?, prefix }) }
     };
-    let alone = working("alone:").await?;
-    let mut before = Vec::new();
-    for _ in 0..plan.rounds {
-        before.push(harness::run(&load(64, 20), &alone).await?);
-    }
+    // Besides effects a second, what each took of the processors: that depends less on what the disk does meanwhile.
+    let rounds = async |subject: &Http, runs: &mut Vec<harness::Run>, micros: &mut Vec<f64>| {
+        for _ in 0..plan.rounds {
+            let load = load(64, 20);
+            let (before, started) = (serving.processor_time()?, Instant::now());
+            let run = harness::run(&load, subject).await?;
+            let effects = run.ops_per_second * started.elapsed().as_secs_f64();
+            micros.push((serving.processor_time()? - before).as_secs_f64() * 1e6 / effects);
+            runs.push(run);
+        }
+        Ok::<_, Box<dyn std::error::Error>>(())
+    };
+    let (mut before, mut micros_before) = (Vec::new(), Vec::new());
+    rounds(&working("alone:").await?, &mut before, &mut micros_before).await?;
     let resident = serving.resident()?;
     let mut idle = Vec::new();
     let mut holder = Line::connect(&serving.address).await?;
@@ -310,18 +333,17 @@ pub(crate) async fn waiting(
     tokio::time::sleep(Duration::from_secs(1)).await;
     let grown = serving.resident()?.saturating_sub(resident);
     report.at_most("memory for them", grown as f64 / 1e6, "MB", 200.0);
-    let beside = working("beside:").await?;
-    let mut after = Vec::new();
-    for _ in 0..plan.rounds {
-        after.push(harness::run(&load(64, 20), &beside).await?);
-    }
+    let (mut beside, mut micros_beside) = (Vec::new(), Vec::new());
+    rounds(&working("beside:").await?, &mut beside, &mut micros_beside).await?;
     drop(idle);
     tokio::time::sleep(Duration::from_secs(1)).await;
     // A ledger takes less the more it has: without them is measured before and after.
-    let again = working("again:").await?;
-    for _ in 0..plan.rounds {
-        before.push(harness::run(&load(64, 20), &again).await?);
-    }
-    report.compare("64 connections beside them", "without", &before, "with", &after, Some(0.9));
+    rounds(&working("again:").await?, &mut before, &mut micros_before).await?;
+    report.compare("64 connections beside them", "without", &before, "with", &beside, Some(0.9));
+    let (without, with) = (middle(&mut micros_before), middle(&mut micros_beside));
+    report.line(&format!(
+        "processor time of the server for an effect: without {without:.1} us, with {with:.1} us, ratio {:.2}",
+        with / without
+    ));
     Ok(())
 }

@@ -491,7 +491,7 @@ impl Drop for Looking {
 async fn look_for_others(store: std::sync::Weak<Inner>, (at_first, later): (Duration, Duration)) {
     let mut looking = Looking { store: store.clone(), is_over: false };
     let mut pause = at_first;
-    let mut last_seen = 0;
+    let mut last_seen = None;
     let mut last_looked_at = None;
     // Looks left until everybody was looked at since something was last written.
     let mut looks_left = 0;
@@ -510,10 +510,10 @@ async fn look_for_others(store: std::sync::Weak<Inner>, (at_first, later): (Dura
             continue;
         }
         let versions = match &inner.backend {
-            Backend::Sqlite(sqlite) => match sqlite.readers.data_version() {
-                Ok(seen) => {
-                    if seen != last_seen {
-                        last_seen = seen;
+            Backend::Sqlite(sqlite) => match sqlite.others() {
+                Ok(others) => {
+                    if last_seen != Some(others) {
+                        last_seen = Some(others);
                         looks_left = inner.watchers.count().div_ceil(LOOKED_AT_MAX) + 1;
                     }
                     match looks_left {

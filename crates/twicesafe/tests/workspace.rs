@@ -6,8 +6,9 @@ use std::process::Command;
 
 use serde_json::Value;
 
-const ROOMS: [&str; 6] = [
+const ROOMS: [&str; 7] = [
     "twicesafe-core",
+    "twicesafe-vfs",
     "twicesafe-store",
     "twicesafe-ledger",
     "twicesafe-server",

@@ -334,6 +334,14 @@ impl Sqlite {
         .await
     }
 
+    /// Differs from what it was when others have written, whose changes nobody announces here.
+    pub(crate) fn others(&self) -> Result<Others, StoreError> {
+        match self.shared.recent.others_wrote() {
+            Some(times) => Ok(Others::Wrote(times)),
+            None => self.readers.data_version().map(Others::OrThisProcess),
+        }
+    }
+
     pub(crate) fn now(&self) -> Timestamp {
         self.shared.time.glance()
     }
@@ -360,6 +368,14 @@ impl Drop for Sqlite {
             let _ = writer.join();
         }
     }
+}
+
+/// What is known of others who write to the ledger.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Others {
+    Wrote(u64),
+    /// They cannot be told from this process's own writer.
+    OrThisProcess(i64),
 }
 
 /// A command that was taken.

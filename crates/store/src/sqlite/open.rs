@@ -1,5 +1,6 @@
 //! Opening a ledger file: is it ours, is it safe, is it up to date?
 
+use std::ffi::CStr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -31,7 +32,7 @@ pub(super) struct Known {
 pub(super) fn writable(path: &Path, options: &Options) -> Result<(Connection, Known), StoreError> {
     let flags =
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let mut connection = connect(path, flags)?;
+    let mut connection = connect(path, flags, twicesafe_vfs::name())?;
     check_ours(&connection, path)?;
     pragma(&connection, "page_size", PAGE_BYTES)?;
     keep_a_log(&connection)?;
@@ -50,7 +51,8 @@ pub(super) fn writable(path: &Path, options: &Options) -> Result<(Connection, Kn
 
 /// Opens the file for reading only.
 pub(super) fn readable(path: &Path) -> Result<Connection, StoreError> {
-    let connection = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    let connection =
+        connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX, None)?;
     pragma(&connection, "query_only", 1)?;
     pragma(&connection, "mmap_size", MAPPED_BYTES_MAX)?;
     Ok(connection)
@@ -58,14 +60,19 @@ pub(super) fn readable(path: &Path) -> Result<Connection, StoreError> {
 
 /// Opens the file for checkpoints.
 pub(super) fn for_checkpoints(path: &Path) -> Result<Connection, StoreError> {
-    let connection = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    let connection =
+        connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX, None)?;
     pragma(&connection, "wal_autocheckpoint", 0)?;
     pragma(&connection, "synchronous", "FULL")?;
     Ok(connection)
 }
 
-fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, StoreError> {
-    let connection = ran(Connection::open_with_flags(path, flags))?;
+/// `vfs`: how files are read and written, if not SQLite's own way.
+fn connect(path: &Path, flags: OpenFlags, vfs: Option<&CStr>) -> Result<Connection, StoreError> {
+    let connection = ran(match vfs {
+        Some(vfs) => Connection::open_with_flags_and_vfs(path, flags, vfs),
+        None => Connection::open_with_flags(path, flags),
+    })?;
     ran(connection.busy_timeout(BUSY_MAX))?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
     // Plans do not depend on values here; without this SQLite plans a statement anew for every value bound to it.

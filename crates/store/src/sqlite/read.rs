@@ -82,12 +82,16 @@ impl Readers {
 
     pub(crate) fn versions(&self, ids: &[IntentId]) -> Result<Vec<(IntentId, i64)>, StoreError> {
         let connection = self.connection()?;
+        // At once: after every commit of anybody the next read maps the file anew.
+        let at_once = ran(connection.unchecked_transaction())?;
         let mut statement = prepared(&connection, "SELECT version FROM intent WHERE id = ?1")?;
         let mut versions = Vec::with_capacity(ids.len());
         for id in ids {
             let version = ran(statement.query_row([id.number()], |row| row.get(0)).optional())?;
             versions.push((*id, version.unwrap_or(i64::MAX)));
         }
+        drop(statement);
+        ran(at_once.finish())?;
         Ok(versions)
     }
 

@@ -57,6 +57,8 @@ struct Seen {
     is_writing: bool,
     /// The header does not tell of commits: nothing is remembered any more.
     is_blind: bool,
+    /// How often somebody else was found to have written.
+    others_wrote: u64,
     intents: Remembered,
 }
 
@@ -101,6 +103,21 @@ impl Recent {
         drop((outdated, crowded_out));
     }
 
+    /// A number that grows when somebody else than this process's writer has written. `None`: it cannot be told.
+    pub(super) fn others_wrote(&self) -> Option<u64> {
+        let mut seen = self.lock();
+        let mut forgotten = None;
+        if !seen.is_writing {
+            let now = self.header();
+            forgotten = seen.go_on_from(now);
+        }
+        let is_told = seen.as_of.is_some() && !seen.is_blind;
+        let others_wrote = is_told.then_some(seen.others_wrote);
+        drop(seen);
+        drop(forgotten);
+        others_wrote
+    }
+
     /// The writer has the lock that all writers of all processes take in turn.
     pub(super) fn begin(&self) -> Writing<'_> {
         let before = self.header();
@@ -130,8 +147,13 @@ impl Seen {
     fn go_on_from(&mut self, header: Option<Header>) -> Option<Forgotten> {
         (self.as_of != header).then(|| {
             self.as_of = header;
-            self.intents.forget_all()
+            self.others_have_written()
         })
+    }
+
+    fn others_have_written(&mut self) -> Forgotten {
+        self.others_wrote += 1;
+        self.intents.forget_all()
     }
 }
 
@@ -199,7 +221,7 @@ impl Drop for Writing<'_> {
                 }
                 self.changed.iter().for_each(|hash| seen.intents.forget(hash));
             }
-            false => gone.push(seen.intents.forget_all()),
+            false => gone.push(seen.others_have_written()),
         }
         seen.as_of = after;
         drop(seen);
@@ -315,6 +337,9 @@ pub(super) mod tests {
         let of = |key| store.hash_of(&Name::new("default/test/shop/charge", key).expect("a name"));
         let known = || ["a", "b", "c"].map(|key| store.shared.recent.get(&of(key)).is_some());
         assert_eq!(known(), [true, true, true]);
+        let others_wrote = || store.shared.recent.others_wrote();
+        let at_first = others_wrote();
+        assert!(at_first.is_some(), "it can be told");
         tell(&store, order("a", reset)).await.expect("reset");
         assert_eq!(known(), [false, true, true], "what this process has changed");
         tell(&store, order("d", claim)).await.expect("claimed");
@@ -327,8 +352,10 @@ pub(super) mod tests {
         tell(&store, order("e", claim)).await.expect("claimed");
         store.shared.recent.put(&before, &of("b"), &read_before);
         assert_eq!(known(), [false, true, true], "who was slow does not empty it");
+        assert_eq!(others_wrote(), at_first, "only this process has written");
         tell(&other, order("b", reset)).await.expect("reset");
         assert_eq!(known(), [false, false, false], "somebody has written");
+        assert!(others_wrote() > at_first, "somebody has written");
         tell(&store, order("c", claim)).await.expect("replayed");
         assert_eq!(known(), [false, false, true], "what was read since");
         let stored = store.shared.recent.get(&of("c"));
@@ -350,5 +377,6 @@ pub(super) mod tests {
     fn without_a_log_nothing_is_remembered() {
         assert!(Recent::of(Path::new("/nowhere/at/all")).header().is_none());
         assert!(Recent::default().header().is_none());
+        assert!(Recent::default().others_wrote().is_none());
     }
 }
