@@ -51,7 +51,7 @@ use write::{Manner, RowTypes};
 /// How long a name that somebody's own transaction keeps is expected to be kept.
 const HELD_MAX: Duration = Duration::from_secs(5);
 /// Connections that write.
-const CONNECTIONS: i64 = 4;
+const CONNECTIONS: usize = 4;
 /// Writers of all processes count in that many places, chosen by chance, so that they seldom wait for each other.
 const SLOTS: i64 = 64;
 
@@ -180,7 +180,7 @@ impl Postgres {
         let first_slot = i64::from(shared.dice.roll());
         let new_link = || Link::new(place.clone(), home.clone());
         let links = std::iter::once(link).chain(std::iter::repeat_with(new_link));
-        for (number, link) in (0..CONNECTIONS).zip(links) {
+        for (number, link) in (0..).zip(links.take(CONNECTIONS)) {
             let slot = (first_slot + number) % SLOTS;
             home.spawn(Worker::new(shared.clone(), link, errands.clone(), slot).run());
         }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::{Mutex, Notify, mpsc};
 
+use super::CONNECTIONS;
 use super::worker::Task;
 use crate::BATCH_MAX;
 
@@ -19,6 +20,9 @@ const SHARE: usize = 2;
 const COMPANY_MAX: Duration = Duration::from_millis(5);
 /// So many commands make another batch worth its while.
 const FULL_FLIGHT: usize = 48;
+/// So many leave together at most, unless more wait than that for each connection: whoever was answered together comes back together, and all
+/// in one batch would have the database wait for the callers and the callers for the database.
+const FLIGHT_MAX: usize = 64;
 
 /// What workers take.
 pub(super) enum Errand {
@@ -61,9 +65,9 @@ impl Queue {
                     Errand::One(task) => tasks.push(*task),
                     Errand::Several(several) => tasks.extend(several),
                 }
-                next = if tasks.len() < BATCH_MAX { errands.try_recv().ok() } else { None };
+                next = if has_room(tasks.len(), errands.len()) { errands.try_recv().ok() } else { None };
             }
-            if tasks.len() >= BATCH_MAX || errands.is_closed() {
+            if !has_room(tasks.len(), errands.len()) || errands.is_closed() {
                 break;
             }
             // Asked once: it may come true between two questions.
@@ -87,6 +91,11 @@ impl Queue {
         let flight = Flight::leave(self, tasks.len());
         Some((tasks, flight))
     }
+}
+
+/// Whether a batch of so many commands takes another one, with so many errands left.
+fn has_room(commands: usize, left: usize) -> bool {
+    commands < ((commands + left) / CONNECTIONS).clamp(FLIGHT_MAX, BATCH_MAX)
 }
 
 /// A batch under way.
@@ -133,6 +142,18 @@ mod tests {
         assert!(queue.may_leave(3, false));
         drop(second);
         assert!(queue.may_leave(1, false));
+    }
+
+    #[test]
+    fn those_who_come_together_do_not_all_leave_together() {
+        let leave_with = |waiting: usize| {
+            (1..=waiting).find(|commands| !has_room(*commands, waiting - commands)).unwrap_or(waiting)
+        };
+        assert_eq!(leave_with(1), 1);
+        assert_eq!(leave_with(64), 64);
+        assert_eq!(leave_with(256), 64, "one in four");
+        assert_eq!(leave_with(1024), 256, "the more wait, the larger");
+        assert_eq!(leave_with(10_000), BATCH_MAX);
     }
 
     #[tokio::test]
