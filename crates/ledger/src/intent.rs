@@ -42,6 +42,8 @@ pub struct Intent {
     pub(crate) lookup: Option<LookupFn>,
     pub(crate) holder_lives: Option<LivesFn>,
     pub(crate) waits_for_people: bool,
+    /// What is on record, as far as its caller has read.
+    pub(crate) believed: Option<Arc<Stored>>,
 }
 
 /// What the fingerprint is made of.
@@ -87,16 +89,19 @@ impl Intent {
             lookup: None,
             holder_lives: None,
             waits_for_people: false,
+            believed: None,
         }
     }
 
-    /// An intent as it is on record: for who carries it on without its first caller (S31). `None`: it was forgotten.
-    pub fn on_record(stored: &Stored) -> Option<Self> {
+    /// An intent as it is on record: for who carries it on without its first caller (S31). `None`: it was forgotten. What is claimed is
+    /// believed to be so, and need not be looked for first.
+    pub fn on_record(stored: &Arc<Stored>) -> Option<Self> {
         let record = &stored.record;
         let fingerprint = record.fingerprint.clone()?;
         let mut intent = Self::named(record.name.clone()?).policy((*record.policy).clone());
         intent.place = record.place.clone();
         intent.step = record.step.clone();
+        intent.believed = Some(stored.clone());
         // Whatever the recipe: what is carried on is what was asked for.
         Some(intent.fingerprint(fingerprint.recipe().clone(), move |_| Some(fingerprint.clone())))
     }

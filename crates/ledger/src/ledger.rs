@@ -257,7 +257,8 @@ impl Ledger {
         id: CommandId,
         grant: Grant,
     ) -> Result<Applied, Error> {
-        let order = Order::named(intent.name.clone(), self.claim_command(intent, id, grant)?);
+        let mut order = Order::named(intent.name.clone(), self.claim_command(intent, id, grant)?);
+        order.believed = intent.believed.clone();
         let mut applied = self.apply(order).await?;
         if let Verdict::Recompute(recipe) = &applied.verdict {
             let command = self.claim_command_by(recipe, intent, id, grant)?;

@@ -26,6 +26,26 @@ async fn a_repetition_gets_the_first_answer() {
 }
 
 #[tokio::test]
+async fn s8_what_was_read_a_while_ago_is_no_leave_to_act() {
+    let folder = Folder::new();
+    for address in ["memory:".to_owned(), folder.sqlite(), postgres().await] {
+        let ledger = Ledger::open(&address).await.unwrap();
+        ledger.accept(&intent(Recovery::Person), Duration::ZERO).await.unwrap();
+        let name = intent(Recovery::Person).name().clone();
+        let read = std::sync::Arc::new(ledger.store().find(&name).await.unwrap().unwrap());
+        let on_record = Intent::on_record(&read).unwrap();
+        let Claimed::Proceed(permit) = ledger.claim(&on_record).await.unwrap() else {
+            panic!("it may be claimed")
+        };
+        let again = ledger.claim(&on_record).await.unwrap();
+        assert!(matches!(again, Claimed::Wait { .. }), "another one has it");
+        permit.settle(Ok(Answer::of("first"))).await.unwrap();
+        let again = ledger.claim(&on_record).await.unwrap();
+        assert!(matches!(again, Claimed::Replay(_)), "it was done");
+    }
+}
+
+#[tokio::test]
 async fn s5_the_same_key_with_other_input_is_refused() {
     let (ledger, shop) = (memory().await, Shop::default());
     run(&ledger, intent(Recovery::Person), &shop).await.unwrap();

@@ -154,7 +154,7 @@ impl Due {
             return Ok(());
         }
         let shared = &self.shared;
-        let Some(stored) = shared.ledger.store().find_id(id).await? else { return Ok(()) };
+        let Some(stored) = shared.ledger.store().find_id(id).await?.map(Arc::new) else { return Ok(()) };
         let Some(name) = stored.record.name.clone() else { return Ok(()) };
         let destinations = shared.destinations();
         let Some((destination, _)) = destinations.of_scope(name.scope.as_str()) else { return Ok(()) };

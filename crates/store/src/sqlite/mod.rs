@@ -17,7 +17,7 @@ mod writer;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
@@ -60,6 +60,8 @@ pub(crate) struct Shared {
     recovering_since: AtomicI64,
     /// Errands that wait for the writer.
     queued: AtomicUsize,
+    /// Transactions of the writer's.
+    commits: AtomicU64,
 }
 
 const NOT_RECOVERING: i64 = i64::MIN;
@@ -166,6 +168,7 @@ impl Sqlite {
             odds: Odds::default(),
             recovering_since: AtomicI64::new(NOT_RECOVERING),
             queued: AtomicUsize::new(0),
+            commits: AtomicU64::new(0),
             path,
         });
         let readers = Readers::new(shared.clone());

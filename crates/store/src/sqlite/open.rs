@@ -54,8 +54,12 @@ pub(super) fn readable(path: &Path) -> Result<Connection, StoreError> {
     let connection =
         connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX, None)?;
     pragma(&connection, "query_only", 1)?;
-    pragma(&connection, "mmap_size", MAPPED_BYTES_MAX)?;
     Ok(connection)
+}
+
+/// Whether the file is read through a map of it.
+pub(super) fn map(connection: &Connection, is_mapped: bool) -> Result<(), StoreError> {
+    pragma(connection, "mmap_size", if is_mapped { MAPPED_BYTES_MAX } else { 0 })
 }
 
 /// Opens the file for checkpoints.

@@ -13,7 +13,7 @@ use twicesafe_core::{
 };
 
 use super::Shared;
-use super::open::{prepared, ran, readable};
+use super::open::{map, prepared, ran, readable};
 use super::write::NOW;
 use crate::NameHash;
 use crate::codec::{self, Policies};
@@ -25,21 +25,55 @@ use crate::query::{Cursor, DueIntent, EarlierAnswer, Path};
 /// own; a few connections keep readers from waiting for each other.
 const READERS: usize = 4;
 
+/// Reads between two commits of this process that make it worth while to map the file. With every commit SQLite gives the map up, and the
+/// next read makes a new one, for which it interrupts the other processors: far more than it takes to read a few pages.
+const READS_WORTH_A_MAP: u32 = 32;
+
 pub(crate) struct Readers {
     shared: Arc<Shared>,
     /// Opened when they are first needed: a command that runs for milliseconds needs one.
-    connections: [Mutex<Option<Connection>>; READERS],
+    connections: [Mutex<Option<Reader>>; READERS],
     next: AtomicUsize,
 }
 
+struct Reader {
+    connection: Connection,
+    is_mapped: bool,
+    /// How much this process had committed at the last read, and how often was read since then.
+    commits: u64,
+    reads: u32,
+}
+
+impl Reader {
+    fn open(shared: &Shared) -> Result<Self, StoreError> {
+        let connection = readable(&shared.path)?;
+        map(&connection, true)?;
+        let commits = shared.commits.load(Ordering::Relaxed);
+        // Nothing is known yet: a list of everything may come.
+        Ok(Self { connection, is_mapped: true, commits, reads: READS_WORTH_A_MAP })
+    }
+
+    /// Before each read.
+    fn make_ready(&mut self, commits: u64) -> Result<(), StoreError> {
+        let is_worth_it = self.reads >= READS_WORTH_A_MAP;
+        if self.is_mapped != is_worth_it {
+            map(&self.connection, is_worth_it)?;
+            self.is_mapped = is_worth_it;
+        }
+        self.reads = if commits == self.commits { self.reads.saturating_add(1) } else { 0 };
+        self.commits = commits;
+        Ok(())
+    }
+}
+
 /// A connection, while somebody reads.
-struct Lent<'a>(MutexGuard<'a, Option<Connection>>);
+struct Lent<'a>(MutexGuard<'a, Option<Reader>>);
 
 impl std::ops::Deref for Lent<'_> {
     type Target = Connection;
 
     fn deref(&self) -> &Connection {
-        self.0.as_ref().expect("it was opened when it was lent")
+        &self.0.as_ref().expect("it was opened when it was lent").connection
     }
 }
 
@@ -58,9 +92,10 @@ impl Readers {
         self.lend(free.unwrap_or_else(|| in_turn(0).lock().unwrap_or_else(PoisonError::into_inner)))
     }
 
-    fn lend<'a>(&self, mut guard: MutexGuard<'a, Option<Connection>>) -> Result<Lent<'a>, StoreError> {
-        if guard.is_none() {
-            *guard = Some(readable(&self.shared.path)?);
+    fn lend<'a>(&self, mut guard: MutexGuard<'a, Option<Reader>>) -> Result<Lent<'a>, StoreError> {
+        match &mut *guard {
+            Some(reader) => reader.make_ready(self.shared.commits.load(Ordering::Relaxed))?,
+            none => *none = Some(Reader::open(&self.shared)?),
         }
         Ok(Lent(guard))
     }
@@ -540,4 +575,24 @@ fn journal_row(row: &Row<'_>) -> Result<JournalRow, StoreError> {
         digest: bytes(row, 9)?,
         hash: needed(bytes(row, 10)?, "a journal row without a hash")?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_is_mapped_while_much_is_read_and_little_written() {
+        let connection = Connection::open_in_memory().expect("a database");
+        let mut reader = Reader { connection, is_mapped: true, commits: 0, reads: READS_WORTH_A_MAP };
+        let mut is_mapped_after = |reads: u32, commits: u64| {
+            (0..reads).for_each(|_| reader.make_ready(commits).expect("it can be set"));
+            reader.is_mapped
+        };
+        assert!(is_mapped_after(100, 0), "nothing was written");
+        assert!(is_mapped_after(1, 1), "the first one after a commit cannot know");
+        assert!(!(2..100).any(|commits| is_mapped_after(3, commits)), "a commit for every few reads");
+        assert!(!is_mapped_after(READS_WORTH_A_MAP, 100));
+        assert!(is_mapped_after(10, 100), "it has become quiet");
+    }
 }

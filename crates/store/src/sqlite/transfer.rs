@@ -4,7 +4,7 @@ use rusqlite::{Connection, params};
 use tokio::sync::{mpsc, oneshot};
 use twicesafe_core::{IntentId, Timestamp};
 
-use super::open::{prepared, ran, readable};
+use super::open::{map, prepared, ran, readable};
 use super::read::{all, bytes, get, needed, one, select, stored, text};
 use super::{Errand, Shared, Sqlite, gone, read, write};
 use crate::codec::{self, Policies};
@@ -19,6 +19,7 @@ const PARCELS_MAX: usize = 4;
 impl Sqlite {
     pub(crate) fn export(&self) -> Result<Snapshot, StoreError> {
         let connection = readable(&self.shared.path)?;
+        map(&connection, true)?;
         // Until the connection goes, it sees what was there at its first look.
         ran(connection.execute_batch("BEGIN"))?;
         let sql = "SELECT n, recovering_since, hash_key FROM ledger, tally WHERE hour = ?1 AND name = 'last intent'";

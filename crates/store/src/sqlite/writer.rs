@@ -167,6 +167,7 @@ impl<'c> Writer<'c> {
             }
             Ok((results, tally)) => match ran(self.connection.execute_batch("COMMIT")) {
                 Ok(()) => {
+                    self.shared.commits.fetch_add(1, Ordering::Relaxed);
                     writing.is_committed();
                     Ok(Some(results))
                 }
