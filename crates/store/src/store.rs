@@ -41,6 +41,9 @@ enum Backend {
 
 /// How often one looks for changes of other processes, at first and after a while without any.
 const LOOK_SQLITE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(50));
+/// How often one looks for what this process has written as well: changes are announced by whoever asked for them, and they may
+/// have gone away meanwhile.
+const LOOK_AT_OWN: Duration = Duration::from_secs(1);
 /// Most intents looked at each time: many who wait must not cost those who work.
 const LOOKED_AT_MAX: usize = 1000;
 const LOOK_POSTGRES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
@@ -441,7 +444,11 @@ impl Store {
         // It may have changed before anybody watched: nobody would say so again.
         let version = match &self.0.backend {
             Backend::Memory(memory) => Some(memory.by_id(id).map_or(i64::MAX, |stored| stored.version)),
-            Backend::Sqlite(sqlite) => sqlite.readers.versions(&[id]).ok().map(|versions| versions[0].1),
+            Backend::Sqlite(sqlite) => match sqlite.readers.versions(&[id]) {
+                Ok(versions) => Some(versions[0].1),
+                // Nobody knows: it is asked again.
+                Err(_) => return tokio::time::sleep(LOOK_SQLITE.1).await,
+            },
             // Whoever looks for others asks for every version each time.
             Backend::Postgres(_) => None,
         };
@@ -492,6 +499,7 @@ async fn look_for_others(store: std::sync::Weak<Inner>, (at_first, later): (Dura
     let mut looking = Looking { store: store.clone(), is_over: false };
     let mut pause = at_first;
     let mut last_seen = None;
+    let mut own_seen = (std::time::Instant::now(), None);
     let mut last_looked_at = None;
     // Looks left until everybody was looked at since something was last written.
     let mut looks_left = 0;
@@ -512,8 +520,11 @@ async fn look_for_others(store: std::sync::Weak<Inner>, (at_first, later): (Dura
         let versions = match &inner.backend {
             Backend::Sqlite(sqlite) => match sqlite.others() {
                 Ok(others) => {
-                    if last_seen != Some(others) {
+                    let own = Some(sqlite.commits());
+                    let is_time = own_seen.0.elapsed() >= LOOK_AT_OWN && own_seen.1 != own;
+                    if last_seen != Some(others) || is_time {
                         last_seen = Some(others);
+                        own_seen = (std::time::Instant::now(), own);
                         looks_left = inner.watchers.count().div_ceil(LOOKED_AT_MAX) + 1;
                     }
                     match looks_left {
@@ -539,6 +550,7 @@ async fn look_for_others(store: std::sync::Weak<Inner>, (at_first, later): (Dura
             }
             Err(error) => {
                 tracing::warn!(code = %error.code(), %error, "cannot look for changes");
+                last_seen = None;
                 pause = later;
             }
         }

@@ -6,9 +6,11 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use rusqlite::ffi::{
-    self, SQLITE_ERROR, SQLITE_IOERR_WRITE, SQLITE_OK, SQLITE_OPEN_WAL, sqlite3_file, sqlite3_filename,
-    sqlite3_int64, sqlite3_io_methods, sqlite3_vfs,
+    self, SQLITE_ERROR, SQLITE_FCNTL_JOURNAL_POINTER, SQLITE_IOERR_WRITE, SQLITE_OK, SQLITE_OPEN_WAL,
+    sqlite3_file, sqlite3_filename, sqlite3_int64, sqlite3_io_methods, sqlite3_vfs,
 };
+
+use rusqlite::{Connection, Result};
 
 use crate::gather::Gathered;
 
@@ -22,6 +24,8 @@ static SYSTEM: AtomicPtr<sqlite3_vfs> = AtomicPtr::new(ptr::null_mut());
 struct Log {
     /// First, as SQLite wants it: what can be done with the file.
     file: sqlite3_file,
+    /// A transaction is being committed: what is written belongs to it.
+    is_committing: bool,
     gathered: Gathered,
 }
 
@@ -40,6 +44,43 @@ pub(crate) fn register() -> Option<&'static CStr> {
     // SAFETY: it is never freed.
     let registered = unsafe { ffi::sqlite3_vfs_register(Box::leak(Box::new(ours)), 0) };
     (registered == SQLITE_OK).then_some(NAME)
+}
+
+/// Does what commits a transaction. What it writes to the log is gathered; nothing is left of that when it is over. SQLite also writes to
+/// the log before that, where a transaction does not fit into its cache: that is taken back without a word to the log, so it is not for us.
+pub(crate) fn commit(connection: &Connection, commit: impl FnOnce() -> Result<()>) -> Result<()> {
+    let Some(file) = log_of(connection) else { return commit() };
+    committing(file, true);
+    let committed = commit();
+    // It may be gone with what failed.
+    let Some(file) = log_of(connection) else { return committed };
+    committing(file, false);
+    match &committed {
+        Ok(()) => match write_gathered(file) {
+            SQLITE_OK => {}
+            failed => return Err(rusqlite::Error::SqliteFailure(ffi::Error::new(failed), None)),
+        },
+        Err(_) => gathered(file).clear(),
+    }
+    committed
+}
+
+/// The log of a connection, if it is one of ours.
+fn log_of(connection: &Connection) -> Option<*mut sqlite3_file> {
+    let mut file: *mut sqlite3_file = ptr::null_mut();
+    // SAFETY: the connection is open, and SQLite writes a pointer to where it is told to.
+    let asked = unsafe {
+        let to = ptr::from_mut(&mut file).cast();
+        ffi::sqlite3_file_control(connection.handle(), c"main".as_ptr(), SQLITE_FCNTL_JOURNAL_POINTER, to)
+    };
+    // SAFETY: it is null or one of SQLite's files, which all begin like this.
+    let methods = unsafe { file.as_ref() }.map(|file| file.pMethods)?;
+    (asked == SQLITE_OK && ptr::eq(methods, &METHODS)).then_some(file)
+}
+
+fn committing(file: *mut sqlite3_file, is_committing: bool) {
+    // SAFETY: it is a log that is open, and its connection does nothing meanwhile.
+    unsafe { (*file.cast::<Log>()).is_committing = is_committing }
 }
 
 /// Opens a file: a log as ours, anything else as the system's.
@@ -63,7 +104,8 @@ unsafe extern "C" fn open(
         (*file).pMethods = ptr::null();
         let opened = open(system, name, system_file(log), flags, flags_out);
         if opened == SQLITE_OK {
-            log.write(Log { file: sqlite3_file { pMethods: &METHODS }, gathered: Gathered::default() });
+            let file = sqlite3_file { pMethods: &METHODS };
+            log.write(Log { file, is_committing: false, gathered: Gathered::default() });
         }
         opened
     }
@@ -147,14 +189,16 @@ unsafe extern "C" fn write(
     let Ok(bytes_length) = usize::try_from(length) else { return SQLITE_IOERR_WRITE };
     // SAFETY: SQLite says that so many bytes are there.
     let bytes = unsafe { std::slice::from_raw_parts(start.cast::<u8>(), bytes_length) };
-    if !gathered(file).takes(bytes, offset) {
+    // SAFETY: it is a log that is open.
+    let is_committing = unsafe { (*file.cast::<Log>()).is_committing };
+    if !is_committing || !gathered(file).takes(bytes, offset) {
         let written = write_gathered(file);
         if written != SQLITE_OK {
             return written;
         }
     }
     let gathered = gathered(file);
-    if gathered.takes(bytes, offset) {
+    if is_committing && gathered.takes(bytes, offset) {
         gathered.push(bytes, offset);
         return SQLITE_OK;
     }

@@ -37,8 +37,12 @@ fn ours(path: &Path) -> Connection {
     connection
 }
 
+/// Each statement by itself; transactions are committed our way.
 fn run(connection: &Connection, sql: &str) {
-    connection.execute_batch(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
+    for one in sql.split(';').map(str::trim).filter(|one| !one.is_empty()) {
+        let ran = if one == "COMMIT" { crate::commit(connection) } else { connection.execute_batch(one) };
+        ran.unwrap_or_else(|error| panic!("{one}: {error}"));
+    }
 }
 
 /// Everything in it, as somebody sees it who opens it the usual way, if it is sound.
@@ -99,8 +103,29 @@ fn ours_in_the_usual_way(path: &Path) -> Connection {
 }
 
 #[test]
+fn what_was_taken_back_is_never_written_over_what_others_have_committed_since() {
+    let folder = Folder::new("taken-back");
+    let path = folder.database();
+    let connection = ours(&path);
+    let another = Connection::open(&path).expect("a database");
+    run(&another, "PRAGMA wal_autocheckpoint = 0");
+    run(&connection, "BEGIN; INSERT INTO t (x) VALUES (zeroblob(100000)); COMMIT");
+    for how in ["ROLLBACK", "COMMIT"] {
+        // The log begins anew, so that nothing of it has to be read to take this back.
+        run(&connection, "PRAGMA wal_checkpoint(RESTART)");
+        run(&connection, "BEGIN IMMEDIATE; INSERT INTO t (x) VALUES (zeroblob(100000))");
+        run(&connection, how);
+        run(&another, "BEGIN; INSERT INTO t (x, n) VALUES (zeroblob(60000), 5); COMMIT");
+        let there = seen(&path);
+        run(&connection, "PRAGMA cache_size = 9; PRAGMA wal_checkpoint(PASSIVE)");
+        assert_eq!(seen(&path), there, "{how}");
+        run(&connection, "BEGIN; INSERT INTO t (x) VALUES (zeroblob(10)); COMMIT");
+        assert_eq!(seen(&path).len(), there.len() + 1, "{how}");
+    }
+}
+
+#[test]
 fn what_a_killed_process_had_committed_is_there() {
-    let folder = Folder::new("killed");
     if let Ok(path) = std::env::var("TWICESAFE_VFS_KILLED") {
         let connection = ours(Path::new(&path));
         for n in 0.. {
@@ -110,9 +135,11 @@ fn what_a_killed_process_had_committed_is_there() {
                     "BEGIN; UPDATE t SET n = {n}; INSERT INTO t (x, n) VALUES (zeroblob(900), {n}); COMMIT"
                 ),
             );
-            std::fs::write(format!("{path}-said"), n.to_string()).expect("it can be said");
+            std::fs::write(format!("{path}-saying"), n.to_string()).expect("it can be said");
+            std::fs::rename(format!("{path}-saying"), format!("{path}-said")).expect("it can be said");
         }
     }
+    let folder = Folder::new("killed");
     let path = folder.database();
     drop(ours(&path));
     let said = || std::fs::read_to_string(folder.0.join("database-said")).ok()?.parse::<i64>().ok();
@@ -139,7 +166,6 @@ fn what_a_killed_process_had_committed_is_there() {
 
 #[test]
 fn a_write_that_fails_is_told_by_whoever_needed_it_and_loses_nothing_else() {
-    let folder = Folder::new("full");
     if let Ok(path) = std::env::var("TWICESAFE_VFS_FULL") {
         let connection = ours(Path::new(&path));
         let log = format!("{path}-wal");
@@ -153,15 +179,18 @@ fn a_write_that_fails_is_told_by_whoever_needed_it_and_loses_nothing_else() {
         run(&connection, "BEGIN");
         let inserted = connection.execute_batch("INSERT INTO t (x) VALUES (zeroblob(250000))");
         limit_files_to(u64::MAX);
-        assert!(inserted.and_then(|()| connection.execute_batch("COMMIT")).is_err());
+        assert!(inserted.and_then(|()| crate::commit(&connection)).is_err());
         // At its end.
         limit_files_to(std::fs::metadata(&log).expect("a log").len() + 20_000);
-        run(&connection, "PRAGMA cache_size = 1000");
-        assert!(insert(20).is_err());
+        run(&connection, "PRAGMA cache_size = 1000; BEGIN");
+        insert(20).expect("it fits into the cache");
+        assert!(crate::commit(&connection).is_err());
         limit_files_to(u64::MAX);
+        let _ = connection.execute_batch("ROLLBACK");
         insert(4).expect("there is room again");
         return;
     }
+    let folder = Folder::new("full");
     let path = folder.database();
     drop(ours(&path));
     let status =

@@ -345,6 +345,11 @@ impl Sqlite {
         }
     }
 
+    /// Differs from what it was when this process has written.
+    pub(crate) fn commits(&self) -> u64 {
+        self.shared.commits.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn now(&self) -> Timestamp {
         self.shared.time.glance()
     }

@@ -117,8 +117,8 @@ impl Readers {
 
     pub(crate) fn versions(&self, ids: &[IntentId]) -> Result<Vec<(IntentId, i64)>, StoreError> {
         let connection = self.connection()?;
-        // At once: after every commit of anybody the next read maps the file anew.
-        let at_once = ran(connection.unchecked_transaction())?;
+        // At once: whoever begins to read after a commit of anybody begins with an empty cache.
+        let at_once = (ids.len() > 1).then(|| ran(connection.unchecked_transaction())).transpose()?;
         let mut statement = prepared(&connection, "SELECT version FROM intent WHERE id = ?1")?;
         let mut versions = Vec::with_capacity(ids.len());
         for id in ids {
@@ -126,7 +126,7 @@ impl Readers {
             versions.push((*id, version.unwrap_or(i64::MAX)));
         }
         drop(statement);
-        ran(at_once.finish())?;
+        at_once.map_or(Ok(()), |at_once| ran(at_once.finish()))?;
         Ok(versions)
     }
 

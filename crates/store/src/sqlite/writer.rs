@@ -165,7 +165,7 @@ impl<'c> Writer<'c> {
                 self.back_out(tally);
                 Ok(None)
             }
-            Ok((results, tally)) => match ran(self.connection.execute_batch("COMMIT")) {
+            Ok((results, tally)) => match ran(twicesafe_vfs::commit(self.connection)) {
                 Ok(()) => {
                     self.shared.commits.fetch_add(1, Ordering::Relaxed);
                     writing.is_committed();
@@ -254,8 +254,9 @@ impl<'c> Writer<'c> {
         let before = others_wrote()?;
         begin(self.connection)?;
         let mut writing = self.shared.recent.begin();
-        match what(self.connection).and_then(|()| ran(self.connection.execute_batch("COMMIT"))) {
+        match what(self.connection).and_then(|()| ran(twicesafe_vfs::commit(self.connection))) {
             Ok(()) => {
+                self.shared.commits.fetch_add(1, Ordering::Relaxed);
                 // None of these errands changes what an intent is believed to be, but another process may have.
                 let after = self.shared.recent.header();
                 if others_wrote().is_ok_and(|now| now == before) {

@@ -189,6 +189,7 @@ every_store! {
         s8_a_change_through_another_store_is_noticed
         s8_a_change_through_the_same_store_is_noticed
         s8_a_change_that_came_before_the_wait_is_noticed
+        s8_a_change_whose_caller_went_away_is_noticed
         s8_many_wait_for_many
     }
     transfer {

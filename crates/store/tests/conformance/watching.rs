@@ -34,6 +34,17 @@ pub async fn s8_a_change_through_the_same_store_is_noticed(world: &World) {
     tokio::join!(changed(&world.store, &claimed), settling);
 }
 
+pub async fn s8_a_change_whose_caller_went_away_is_noticed(world: &World) {
+    let claimed = world.tell(claim("k", &Policy::default())).await;
+    let settling = async {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        // It is asked for, and nobody waits for the answer.
+        let asked = world.store.apply_one(settle(&claimed, answered("done")));
+        let _ = tokio::time::timeout(Duration::ZERO, asked).await;
+    };
+    tokio::join!(changed(&world.store, &claimed), settling);
+}
+
 pub async fn s8_a_change_that_came_before_the_wait_is_noticed(world: &World) {
     let claimed = world.tell(claim("k", &Policy::default())).await;
     let quiet = world.tell(claim("quiet", &Policy::default())).await;
