@@ -32,5 +32,5 @@ pub fn name() -> Option<&'static CStr> {
 
 /// Commits the transaction of a connection that was opened this way, or another.
 pub fn commit(connection: &Connection) -> rusqlite::Result<()> {
-    shim::commit(connection, || connection.execute_batch("COMMIT"))
+    shim::commit(connection)
 }

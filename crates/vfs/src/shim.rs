@@ -9,7 +9,6 @@ use rusqlite::ffi::{
     self, SQLITE_ERROR, SQLITE_FCNTL_JOURNAL_POINTER, SQLITE_IOERR_WRITE, SQLITE_OK, SQLITE_OPEN_WAL,
     sqlite3_file, sqlite3_filename, sqlite3_int64, sqlite3_io_methods, sqlite3_vfs,
 };
-
 use rusqlite::{Connection, Result};
 
 use crate::gather::Gathered;
@@ -46,9 +45,10 @@ pub(crate) fn register() -> Option<&'static CStr> {
     (registered == SQLITE_OK).then_some(NAME)
 }
 
-/// Does what commits a transaction. What it writes to the log is gathered; nothing is left of that when it is over. SQLite also writes to
-/// the log before that, where a transaction does not fit into its cache: that is taken back without a word to the log, so it is not for us.
-pub(crate) fn commit(connection: &Connection, commit: impl FnOnce() -> Result<()>) -> Result<()> {
+/// Commits a transaction. What that writes to the log is gathered; nothing is left of it when it is over. SQLite also writes to the log
+/// before that, where a transaction does not fit into its cache: that is taken back without a word to the log, so it is not for us.
+pub(crate) fn commit(connection: &Connection) -> Result<()> {
+    let commit = || connection.execute_batch("COMMIT");
     let Some(file) = log_of(connection) else { return commit() };
     committing(file, true);
     let committed = commit();
