@@ -34,3 +34,9 @@ pub fn name() -> Option<&'static CStr> {
 pub fn commit(connection: &Connection) -> rusqlite::Result<()> {
     shim::commit(connection)
 }
+
+/// Has what was written to the file of a connection reach the disk, without a descriptor of one's own: whoever closed that would let go of
+/// SQLite's locks (<https://sqlite.org/howtocorrupt.html>, 2.2).
+pub fn sync(connection: &Connection) -> rusqlite::Result<()> {
+    shim::sync_file(connection)
+}

@@ -6,8 +6,9 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use rusqlite::ffi::{
-    self, SQLITE_ERROR, SQLITE_FCNTL_JOURNAL_POINTER, SQLITE_IOERR_WRITE, SQLITE_OK, SQLITE_OPEN_WAL,
-    sqlite3_file, sqlite3_filename, sqlite3_int64, sqlite3_io_methods, sqlite3_vfs,
+    self, SQLITE_ERROR, SQLITE_FCNTL_FILE_POINTER, SQLITE_FCNTL_JOURNAL_POINTER, SQLITE_IOERR_WRITE,
+    SQLITE_OK, SQLITE_OPEN_WAL, SQLITE_SYNC_DATAONLY, SQLITE_SYNC_NORMAL, sqlite3_file, sqlite3_filename,
+    sqlite3_int64, sqlite3_io_methods, sqlite3_vfs,
 };
 use rusqlite::{Connection, Result};
 
@@ -65,17 +66,36 @@ pub(crate) fn commit(connection: &Connection) -> Result<()> {
     committed
 }
 
+/// Has the file of a connection synced, not its log.
+pub(crate) fn sync_file(connection: &Connection) -> Result<()> {
+    let file = file_of(connection, SQLITE_FCNTL_FILE_POINTER);
+    let synced = file.and_then(|(file, methods)| {
+        // SAFETY: it is open as long as the connection is, which does nothing else meanwhile.
+        unsafe { methods.as_ref()?.xSync.map(|sync| sync(file, SQLITE_SYNC_NORMAL | SQLITE_SYNC_DATAONLY)) }
+    });
+    match synced.unwrap_or(SQLITE_ERROR) {
+        SQLITE_OK => Ok(()),
+        failed => Err(rusqlite::Error::SqliteFailure(ffi::Error::new(failed), None)),
+    }
+}
+
 /// The log of a connection, if it is one of ours.
 fn log_of(connection: &Connection) -> Option<*mut sqlite3_file> {
+    let (file, methods) = file_of(connection, SQLITE_FCNTL_JOURNAL_POINTER)?;
+    ptr::eq(methods, &METHODS).then_some(file)
+}
+
+/// One of the files of a connection, and what can be done with it.
+fn file_of(connection: &Connection, which: c_int) -> Option<(*mut sqlite3_file, *const sqlite3_io_methods)> {
     let mut file: *mut sqlite3_file = ptr::null_mut();
     // SAFETY: the connection is open, and SQLite writes a pointer to where it is told to.
     let asked = unsafe {
         let to = ptr::from_mut(&mut file).cast();
-        ffi::sqlite3_file_control(connection.handle(), c"main".as_ptr(), SQLITE_FCNTL_JOURNAL_POINTER, to)
+        ffi::sqlite3_file_control(connection.handle(), c"main".as_ptr(), which, to)
     };
     // SAFETY: it is null or one of SQLite's files, which all begin like this.
     let methods = unsafe { file.as_ref() }.map(|file| file.pMethods)?;
-    (asked == SQLITE_OK && ptr::eq(methods, &METHODS)).then_some(file)
+    (asked == SQLITE_OK).then_some((file, methods))
 }
 
 fn committing(file: *mut sqlite3_file, is_committing: bool) {

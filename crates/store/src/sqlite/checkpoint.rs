@@ -4,7 +4,6 @@
 //! the log starts anew. Left to itself SQLite would copy everything inside some unlucky caller's commit, or, with
 //! everything in the background, never reach the end of a log that grows meanwhile.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -14,7 +13,6 @@ use std::time::Duration;
 use rusqlite::Connection;
 
 use super::open::{for_checkpoints, ran};
-use super::place::kept_open;
 use crate::error::StoreError;
 
 /// Batches between two looks at the size of the log.
@@ -41,8 +39,6 @@ const GIVEN_UP: u8 = 3;
 
 pub(super) struct Checkpointer {
     path: PathBuf,
-    /// Whether the process stays, and may keep the file open until it ends.
-    stays: bool,
     state: Arc<AtomicU8>,
     stopping: Arc<AtomicBool>,
     /// Started when there is first something to copy.
@@ -53,9 +49,9 @@ pub(super) struct Checkpointer {
 }
 
 impl Checkpointer {
-    pub(super) fn new(path: &Path, stays: bool) -> Self {
+    pub(super) fn new(path: &Path) -> Self {
         let (state, stopping) = (Arc::new(AtomicU8::new(IDLE)), Arc::default());
-        Self { path: path.to_owned(), stays, state, stopping, thread: None, batches: 0, commands: 0 }
+        Self { path: path.to_owned(), state, stopping, thread: None, batches: 0, commands: 0 }
     }
 
     /// So many commands were in a batch.
@@ -91,9 +87,8 @@ impl Checkpointer {
             return;
         }
         let (path, state, stopping) = (self.path.clone(), self.state.clone(), self.stopping.clone());
-        let file = if self.stays { kept_open(&path).ok() } else { None };
         let work = move || match for_checkpoints(&path) {
-            Ok(connection) => copy(&connection, file, &state, &stopping),
+            Ok(connection) => copy(&connection, sync, &state, &stopping),
             Err(error) => {
                 tracing::warn!(code = %error.code(), "no checkpoints in the background: {error}");
                 state.store(NEARLY_DONE, Ordering::Release);
@@ -126,21 +121,28 @@ impl Checkpointer {
     }
 }
 
-fn copy(connection: &Connection, file: Option<&File>, state: &AtomicU8, stopping: &AtomicBool) {
+fn copy(
+    connection: &Connection,
+    sync: impl Fn(&Connection) -> Result<i64, StoreError>,
+    state: &AtomicU8,
+    stopping: &AtomicBool,
+) {
     let is_over = || stopping.load(Ordering::Acquire);
     while !is_over() {
         if state.load(Ordering::Acquire) == COPYING {
             let mut went_well = copy_most(connection, &is_over);
-            if let Some(file) = file.filter(|_| went_well && !is_over()) {
+            if went_well && !is_over() {
                 // Who copies the last page syncs the file, and that is the writer: it should find little left to sync.
-                let synced =
-                    file.sync_data().map(|()| 0).map_err(|error| StoreError::Away(error.to_string()));
-                went_well = !has_failed(&synced) && copy_most(connection, &is_over);
+                went_well = !has_failed(&sync(connection)) && copy_most(connection, &is_over);
             }
             state.store(if went_well { NEARLY_DONE } else { GIVEN_UP }, Ordering::Release);
         }
         std::thread::park();
     }
+}
+
+fn sync(connection: &Connection) -> Result<i64, StoreError> {
+    ran(twicesafe_vfs::sync(connection)).map(|()| 0)
 }
 
 /// Copies until little is left. Says whether the disk did what it was told.
@@ -192,12 +194,12 @@ mod tests {
         let connection = Connection::open(&path).expect("a database");
         let tables = "PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 0; CREATE TABLE t (x)";
         connection.execute_batch(tables).expect("it can be written");
-        let end_of = |file: Option<&File>| {
+        let end_of = |sync: fn(&Connection) -> Result<i64, StoreError>| {
             let (state, stopping) = (AtomicU8::new(COPYING), AtomicBool::new(false));
             std::thread::scope(|scope| {
                 let copying = scope.spawn(|| {
                     let connection = Connection::open(&path).expect("a database");
-                    copy(&connection, file, &state, &stopping);
+                    copy(&connection, sync, &state, &stopping);
                 });
                 while state.load(Ordering::Acquire) == COPYING {
                     std::thread::yield_now();
@@ -207,15 +209,13 @@ mod tests {
             });
             state.into_inner()
         };
-        assert_eq!(end_of(None), NEARLY_DONE);
-        let never_synced = File::open("/dev/null").expect("it is always there");
-        assert!(never_synced.sync_data().is_err());
-        assert_eq!(end_of(Some(&never_synced)), GIVEN_UP);
+        assert_eq!(end_of(sync), NEARLY_DONE);
+        assert_eq!(end_of(|_| Err(StoreError::Away("the disk failed".into()))), GIVEN_UP);
 
         connection.execute_batch("INSERT INTO t VALUES (zeroblob(8000000))").expect("it can be written");
         let of_log = || std::fs::metadata(path.with_file_name("database-wal")).expect("a log").len();
         let before = of_log();
-        let mut checkpointer = Checkpointer::new(&path, true);
+        let mut checkpointer = Checkpointer::new(&path);
         checkpointer.state.store(GIVEN_UP, Ordering::Release);
         for _ in 0..2 * BATCHES_BETWEEN {
             checkpointer.after_batch(&connection);
@@ -223,7 +223,7 @@ mod tests {
         assert!(checkpointer.thread.is_none(), "nobody copies");
         checkpointer.stop(&connection);
         assert_eq!(of_log(), before, "the log keeps everything");
-        Checkpointer::new(&path, true).stop(&connection);
+        Checkpointer::new(&path).stop(&connection);
         assert_eq!(of_log(), 0, "otherwise a long one is emptied");
         std::fs::remove_dir_all(&folder).expect("it can go");
     }

@@ -50,8 +50,6 @@ pub(crate) struct Shared {
     pub(crate) policies: Policies,
     pub(crate) dice: Dice,
     pub(crate) batch_max: usize,
-    /// The process stays, and may keep files of the ledger open until it ends.
-    stays: bool,
     /// Counts of what needed no write; go along with the next one.
     pub(crate) tally: std::sync::Mutex<Tally>,
     recent: Recent,
@@ -162,7 +160,6 @@ impl Sqlite {
             policies: Policies::default(),
             dice: Dice::new(),
             batch_max: options.batch_max.max(1),
-            stays: options.remember,
             tally: Default::default(),
             recent: if options.remember { Recent::of(&path) } else { Recent::default() },
             odds: Odds::default(),

@@ -63,7 +63,7 @@ impl Batch {
 
 impl<'c> Writer<'c> {
     pub(super) fn new(connection: &'c Connection, shared: &'c Shared, errands: Receiver<Errand>) -> Self {
-        let checkpointer = Checkpointer::new(&shared.path, shared.stays);
+        let checkpointer = Checkpointer::new(&shared.path);
         Self {
             connection,
             statements: Statements::new(connection),
