@@ -233,6 +233,8 @@ fn configured(plan: &Plan, at: &str, more: &str) -> Result<[String; 2], Box<dyn 
 /// Connections of the soak, and what is answered to each request.
 const SOAKED: usize = 1000;
 const LARGE: usize = 1 << 20;
+/// How often its memory is looked at.
+const SAMPLES: usize = 600;
 
 /// A thousand connections that read a megabyte again and again: what stays behind.
 pub(crate) async fn soak(plan: &Plan, report: &Report) -> Result<(), Box<dyn std::error::Error>> {
@@ -251,23 +253,40 @@ pub(crate) async fn soak(plan: &Plan, report: &Report) -> Result<(), Box<dyn std
             prefix,
         })
     };
-    // The first tenth is for getting warm.
-    harness::run(&load(plan.seconds / 10.0), &subject().await?).await?;
-    let begun = serving.resident()?;
-    let reading = subject().await?;
-    let run = harness::run(&load(plan.seconds * 0.9), &reading).await?;
-    let ended = serving.resident()?;
-    drop(reading);
+    // The first tenth is for getting warm. What is compared is measured under the same load: how much is under way at a
+    // moment is chance, so medians of the tenths after it and at the end.
+    let mut every = tokio::time::interval(Duration::from_secs_f64((plan.seconds / SAMPLES as f64).max(0.01)));
+    let mut resident = Vec::new();
+    let run = {
+        let (all, reading) = (load(plan.seconds), subject().await?);
+        let mut running = std::pin::pin!(harness::run(&all, &reading));
+        loop {
+            tokio::select! {
+                run = &mut running => break run?,
+                _ = every.tick() => resident.push(serving.resident()? as f64 / 1e6),
+            }
+        }
+    };
     tokio::time::sleep(Duration::from_secs(35)).await;
+    let tenths: Vec<f64> = resident
+        .chunks(SAMPLES.div_ceil(10))
+        .map(|tenth| {
+            let mut tenth = tenth.to_vec();
+            tenth.sort_by(f64::total_cmp);
+            tenth[tenth.len() / 2]
+        })
+        .collect();
+    let shown: Vec<String> = tenths.iter().map(|tenth| format!("{tenth:.0}")).collect();
+    report.line(&format!("memory by tenths of the time: {} MB", shown.join(", ")));
     report.line(&format!(
-        "{:.0} answers a second; {:.0} MB at the start, {:.0} at the end, {:.0} when all have left; {} files open then",
+        "{:.0} answers a second; {:.0} MB when all have left; {} files open then",
         run.ops_per_second,
-        begun as f64 / 1e6,
-        ended as f64 / 1e6,
         serving.resident()? as f64 / 1e6,
         serving.files()?,
     ));
-    report.at_most("grown", ended as f64 / begun as f64, "times", 1.2);
+    if let [_, begun, .., ended] = tenths[..] {
+        report.at_most("grown", ended / begun, "times", 1.2);
+    }
     Ok(())
 }
 
@@ -283,6 +302,9 @@ pub(crate) async fn pair(
         ("a quick destination", 0, "", 0.9),
         ("20 ms, 16 at a time each", 20, "    limits: { concurrency: 16 }\n", 1.8),
     ] {
+        if !plan.wants(what) {
+            continue;
+        }
         let (_destination, at) = destination(ANSWER_BYTES, Duration::from_millis(delay))?;
         let more = configured(plan, &at, limit)?;
         let gateways = [

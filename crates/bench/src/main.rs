@@ -53,7 +53,7 @@ const HELP: &str = "usage: twicesafe-bench [--folder DIR] [--seconds S] [--round
   --redis     a Redis with appendonly yes and appendfsync always, for the server and inbox parts
   --server    the twicesafe binary, for the server, waiting, gateway, soak, pair and inbox parts (target/release/twicesafe)
   --litellm   LiteLLM's proxy, for the pins part
-  --only      of the sqlite, postgres, server, gateway and inbox parts, only what has these words in its name
+  --only      of the sqlite, postgres, server, gateway, pair and inbox parts, only what has these words in its name
 without parts: sqlite replay growth, and postgres if a URL is given";
 
 fn plan() -> Result<Plan, String> {

@@ -126,10 +126,14 @@ CREATE VIEW journal AS
 -- serves for what would be a row for each, written with the claim and removed with the settle. Kinds: 'wake' for when the
 -- permit that is out lapses, 'keep' for when it may be purged, 'new' for both; a new one becomes what is left of them when it
 -- is looked at. An intent has a reminder no later than each of these times.
+-- What was counted with those who were written together is in the same row, and is added to the tally when it is looked at: a row
+-- that is new keeps nobody waiting, as a count would that everybody adds to. Where none was claimed the kind is 'count'.
 CREATE TABLE reminder (
     kind            text COLLATE "C" NOT NULL,
     at              bigint NOT NULL,
-    intents         bigint[] NOT NULL
+    intents         int8multirange NOT NULL,    -- their numbers; not all of them need exist
+    counts          text,                       -- of 'new' and 'count': what is counted with each change of a kind, as JSON
+    times           bigint[]                    -- how many changes of each kind were written
 );
 CREATE INDEX reminder_by_time ON reminder (kind, at);
 -- It has no key, and rows of it are deleted: where tables are replicated that has to be said.
@@ -160,16 +164,44 @@ CREATE TABLE lane_waiting (
     PRIMARY KEY (lane, rank, intent)
 );
 
--- Counts of events by hour; hour 0 holds how many intents stand where now. Writers have slots, so that they do not wait
--- for each other; a count is the sum over its slots. Slots below zero belong to transactions of others (guards): nobody
--- may wait for those, so each has its own, and they are folded into slot 0 later.
+-- Counts of events by hour; hour 0 holds how many intents stand where now.
 CREATE TABLE tally (
     hour            bigint NOT NULL,
     name            text COLLATE "C" NOT NULL,
-    slot            bigint NOT NULL,
     n               bigint NOT NULL,
-    PRIMARY KEY (hour, name, slot)
+    PRIMARY KEY (hour, name)
 ) WITH (fillfactor = 50);
+-- With what was not added to it yet.
+CREATE VIEW tallied AS
+    SELECT t.hour, t.name, t.n FROM tally t
+    UNION ALL
+    SELECT c.hour, c.name, c.n * r.times[c.kind]
+    FROM reminder r
+    CROSS JOIN LATERAL json_to_recordset(r.counts::json) c (kind bigint, hour bigint, name text, n bigint)
+    WHERE r.kind IN ('new', 'count');
+
+-- What few batches have. Rows of `agenda_after` are new: what was there before is in `agenda_before`. Of entries that are
+-- `paged`, what is there first becomes a page of its own. Those `answered` keep the answer they have. Requests stay where
+-- none comes, but for `unrequested`. In place of the number of an intent its position in the batch is given.
+CREATE TYPE seldom AS (
+    removals         bigint[],
+    removed_versions bigint[],
+    paged            bigint[],
+    archived         bigint[],
+    not_kept         text[],
+    answered         bigint[],
+    unrequested      bigint[],
+    buried           bigint[],
+    reminder_kinds   text[],
+    reminder_times   bigint[],
+    reminded         bigint[],
+    agenda_before    agenda[],
+    agenda_after     agenda[],
+    lane_changes     bigint[],
+    lanes            lane[],
+    waiting_before   lane_waiting[],
+    waiting_after    lane_waiting[]
+);
 
 -- Functions, because their plans are made once a connection, behind a pooler too: planned anew each time, as the statements
 -- of a pooled connection are, these take longer to plan than to carry out. A plan that is kept must not depend on how full
@@ -178,26 +210,21 @@ CREATE TABLE tally (
 
 -- Writes a batch of changes, each entirely or not at all; says which. A change is left out when its intent exists already, or
 -- no longer has the version it was decided on. Changes have positions: first those that are inserted, then those that are
--- updated, then those that are removed. In the rows of other tables a position stands where the number of the intent goes.
--- What is counted is the same for many changes, so it is sent once for all of a kind, with the number of the kind in place of
--- the slot; `kinds` says for each position of which kind it is, `times` how many there are of each.
--- `seldom` says whether any of the parameters behind it, up to `waiting_after`, has anything in it: asking each costs more
--- than what is usually written. Rows of `agenda_after` are new: what was there before is in `agenda_before`. Entries of the
--- journal come with the rows; they are added to those that are there, which first become a page of their own where `paged`
--- says so. Answers come with the rows, but for `answered`, which keep what they have; requests stay where none comes, but for
--- `unrequested`.
+-- updated, then those that are removed.
+-- `numbered`: some that are inserted have their numbers already; `remind_at`: when to look at them again.
+-- What is counted is the same for many changes, so it is sent once for all of a kind (`counts`); `kinds` says for each position
+-- of which kind it is, `times` how many there are of each.
+-- Entries of the journal come with the rows, and are added to those that are there; answers come with the rows.
 -- `believed` are intents that are asked for and not written: which of them have another version, or another journal, because the
 -- number went to another one after a tail was lost (S43), is given back (`mistaken`).
--- Given back are the time, since when records may be missing, by position the numbers of what was written, and what was
+-- Given back are the time, since when records may be missing, the number of the first that was inserted (the others follow it),
+-- and, unless everything was written just so, the numbers of what was written by position; and what was
 -- there already in place of what was to be inserted, unless its answer is large (an array of belief, as it is sent).
 CREATE FUNCTION ledger_apply(
-    relaxed boolean, slot bigint, known_key bytea, inserts intent[], numbered boolean, updates intent[], updated_ids bigint[],
-    reminder_kinds text[], reminder_times bigint[], reminded bigint[], counts tally[], kinds bigint[],
-    times bigint[], believed bigint[], believed_versions bigint[], believed_heads bytea[], seldom boolean,
-    agenda_before agenda[], agenda_after agenda[], removals bigint[], removed_versions bigint[],
-    paged bigint[], archived bigint[], not_kept text[], answered bigint[], unrequested bigint[], buried bigint[],
-    lane_changes bigint[], lanes lane[], waiting_before lane_waiting[], waiting_after lane_waiting[],
-    OUT now bigint, OUT recovering_since bigint, OUT written bigint[], OUT there bytea,
+    relaxed boolean, known_key bytea, inserts intent[], numbered boolean, updates intent[], updated_ids bigint[],
+    remind_at bigint, counts text, kinds bigint[], times bigint[],
+    believed bigint[], believed_versions bigint[], believed_heads bytea[], seldom seldom[],
+    OUT now bigint, OUT recovering_since bigint, OUT first bigint, OUT written bigint[], OUT there bytea,
     OUT mistaken bigint[]
 ) LANGUAGE plpgsql
 SET search_path FROM CURRENT
@@ -206,43 +233,49 @@ SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column
 DECLARE
-    changed bigint[];
+    inserted bigint := cardinality(inserts);
+    more boolean := cardinality(seldom) > 0;
+    rare seldom;
+    ids bigint[];
+    fresh int8multirange := '{}';
+    amount bigint;
     missing bigint[];
     place bigint;
-    numbers bigint;
-    hash_key bytea;
+    same_key boolean;
+    safe boolean;
 BEGIN
     IF relaxed THEN
         PERFORM set_config('synchronous_commit', 'off', true);
     END IF;
 
-    written := '{}';
-    IF cardinality(inserts) > 0 THEN
-        IF NOT numbered THEN
-            numbers := nextval('intent_number');
+    IF inserted > 0 THEN
+        IF numbered THEN
+            ids := ARRAY(SELECT coalesce(n.id, nextval('intent_number')) FROM unnest(inserts) n);
+            fresh := (SELECT range_agg(int8range(n, n + 1)) FROM unnest(ids) n);
+        ELSE
+            first := nextval('intent_number');
+            fresh := int8multirange(int8range(first, first + inserted));
         END IF;
-        WITH inserted AS (
-            INSERT INTO intent (
-                id, hash, version, scope, key, status, doubt, generation, fence, tries, recipe, fingerprint, policy, permit,
-                claim_id, holder, granted_at, lease_until, send_by, due_at, external_id, source, work, step, lane,
-                lane_version, requested_by, created_at, settled_at, tombstone, settle_receipt, detail, salt, journal_rows,
-                journal_head, keep_until, answer_head, answer_body, request, wake_at, entries)
-            SELECT
-                coalesce(n.id, numbers + n.ordinality - 1), n.hash, n.version, n.scope, n.key, n.status, n.doubt, n.generation,
-                n.fence, n.tries,
-                n.recipe, n.fingerprint, n.policy, n.permit, n.claim_id, n.holder, n.granted_at, n.lease_until, n.send_by,
-                n.due_at, n.external_id, n.source, n.work, n.step, n.lane, n.lane_version, n.requested_by, n.created_at,
-                n.settled_at, n.tombstone, n.settle_receipt, n.detail, n.salt, n.journal_rows, n.journal_head, n.keep_until,
-                n.answer_head, n.answer_body, n.request, n.wake_at, n.entries
-            FROM unnest(inserts) WITH ORDINALITY n
-            ON CONFLICT (hash) DO NOTHING
-            RETURNING id)
-        -- In the order of the rows.
-        SELECT coalesce(array_agg(n.id), '{}') INTO written FROM inserted n;
-        IF cardinality(written) < cardinality(inserts) THEN
-            changed := written;
-            written := ARRAY(SELECT coalesce(n.id, numbers + n.ordinality - 1) FROM unnest(inserts) WITH ORDINALITY n);
-            missing := ARRAY(SELECT n FROM generate_subscripts(written, 1) n WHERE written[n] <> ALL (changed));
+        INSERT INTO intent (
+            id, hash, version, scope, key, status, doubt, generation, fence, tries, recipe, fingerprint, policy, permit,
+            claim_id, holder, granted_at, lease_until, send_by, due_at, external_id, source, work, step, lane,
+            lane_version, requested_by, created_at, settled_at, tombstone, settle_receipt, detail, salt, journal_rows,
+            journal_head, keep_until, answer_head, answer_body, request, wake_at, entries)
+        SELECT
+            coalesce(ids[n.ordinality], first + n.ordinality - 1), n.hash, n.version, n.scope, n.key, n.status, n.doubt,
+            n.generation, n.fence, n.tries,
+            n.recipe, n.fingerprint, n.policy, n.permit, n.claim_id, n.holder, n.granted_at, n.lease_until, n.send_by,
+            n.due_at, n.external_id, n.source, n.work, n.step, n.lane, n.lane_version, n.requested_by, n.created_at,
+            n.settled_at, n.tombstone, n.settle_receipt, n.detail, n.salt, n.journal_rows, n.journal_head, n.keep_until,
+            n.answer_head, n.answer_body, n.request, n.wake_at, n.entries
+        FROM unnest(inserts) WITH ORDINALITY n
+        ON CONFLICT (hash) DO NOTHING;
+        GET DIAGNOSTICS amount = ROW_COUNT;
+        IF amount < inserted THEN
+            ids := coalesce(ids, ARRAY(SELECT first + n FROM generate_series(0, inserted - 1) n));
+            -- No number was there before.
+            missing := ARRAY(
+                SELECT n FROM generate_subscripts(ids, 1) n WHERE (SELECT i.id FROM intent i WHERE i.id = ids[n]) IS NULL);
             there := array_send(ARRAY(
                 SELECT i.found FROM unnest(missing) n
                 CROSS JOIN LATERAL (
@@ -250,32 +283,29 @@ BEGIN
                     WHERE i.hash = inserts[n].hash
                     AND coalesce(octet_length(i.answer_head), 0) + coalesce(octet_length(i.answer_body), 0) <= 8192
                     OFFSET 0) i));
-            FOREACH place IN ARRAY missing LOOP
-                written[place] := NULL;
-                times[kinds[place]] := times[kinds[place]] - 1;
-            END LOOP;
         END IF;
     END IF;
 
     -- A full page of entries goes, and what an earlier generation came to stays with it. The lock, which
     -- is taken before it is looked, keeps the version until it is checked again below.
-    IF seldom THEN
-        FOREACH place IN ARRAY paged || archived LOOP
-            PERFORM FROM intent i WHERE i.id = updates[place - cardinality(inserts)].id FOR UPDATE;
+    IF more THEN
+        rare := seldom[1];
+        FOREACH place IN ARRAY rare.paged || rare.archived LOOP
+            PERFORM FROM intent i WHERE i.id = updates[place - inserted].id FOR UPDATE;
         END LOOP;
-        FOREACH place IN ARRAY paged LOOP
+        FOREACH place IN ARRAY rare.paged LOOP
             INSERT INTO journal_page (intent, first, entries)
             SELECT i.id, (i.entries[1]).number, i.entries FROM intent i
-            WHERE i.id = updates[place - cardinality(inserts)].id AND i.version = updates[place - cardinality(inserts)].version - 1
+            WHERE i.id = updates[place - inserted].id AND i.version = updates[place - inserted].version - 1
             AND cardinality(i.entries) > 0;
         END LOOP;
-        FOREACH place IN ARRAY archived LOOP
+        FOREACH place IN ARRAY rare.archived LOOP
             INSERT INTO earlier_answer (intent, generation, status, external_id, head, body, not_kept)
             SELECT
                 i.id, i.generation, i.status, i.external_id, i.answer_head, i.answer_body,
-                not_kept[array_position(archived, place)]
+                rare.not_kept[array_position(rare.archived, place)]
             FROM intent i
-            WHERE i.id = updates[place - cardinality(inserts)].id AND i.version = updates[place - cardinality(inserts)].version - 1
+            WHERE i.id = updates[place - inserted].id AND i.version = updates[place - inserted].version - 1
             AND i.answer_head IS NOT NULL
             ON CONFLICT (intent, generation) DO NOTHING;
         END LOOP;
@@ -283,101 +313,102 @@ BEGIN
 
     IF cardinality(updates) > 0 THEN
         -- Every write makes one version more.
-        WITH updated AS (
-            UPDATE intent i SET
-                version = n.version, scope = n.scope, key = n.key, status = n.status, doubt = n.doubt,
-                generation = n.generation, fence = n.fence, tries = n.tries, recipe = n.recipe,
-                fingerprint = n.fingerprint, permit = n.permit, claim_id = n.claim_id, holder = n.holder,
-                granted_at = n.granted_at, lease_until = n.lease_until, send_by = n.send_by, due_at = n.due_at,
-                external_id = n.external_id, source = n.source, requested_by = n.requested_by,
-                settled_at = n.settled_at, tombstone = n.tombstone, settle_receipt = n.settle_receipt,
-                detail = n.detail, salt = n.salt, journal_rows = n.journal_rows, journal_head = n.journal_head,
-                keep_until = CASE WHEN i.tombstone <> n.tombstone THEN n.keep_until ELSE i.keep_until END,
-                answer_head = CASE WHEN seldom AND n.position = ANY (answered) THEN i.answer_head ELSE n.answer_head END,
-                answer_body = CASE WHEN seldom AND n.position = ANY (answered) THEN i.answer_body ELSE n.answer_body END,
-                request = CASE WHEN n.request IS NOT NULL OR seldom AND n.position = ANY (unrequested) THEN n.request
-                               ELSE i.request END,
-                wake_at = n.wake_at,
-                entries = CASE WHEN seldom AND n.position = ANY (paged) THEN n.entries ELSE i.entries || n.entries END
-            FROM (
-                SELECT
-                    n.*, n.ordinality + cardinality(inserts) AS position,
-                    (SELECT i.ctid FROM intent i WHERE i.id = n.id) AS place
-                FROM unnest(updates) WITH ORDINALITY n OFFSET 0) n
-            -- After a lost tail a number may have gone to another intent.
-            WHERE i.ctid = n.place AND i.version = n.version - 1 AND i.hash = coalesce(n.hash, i.hash)
-            RETURNING n.id)
-        SELECT coalesce(array_agg(u.id), '{}') INTO changed FROM updated u;
-        written := written || updated_ids;
-        IF cardinality(changed) < cardinality(updates) THEN
-            missing := ARRAY(
-                SELECT cardinality(inserts) + n.ordinality FROM unnest(updated_ids) WITH ORDINALITY n (id)
-                WHERE n.id <> ALL (changed));
-            FOREACH place IN ARRAY missing LOOP
-                written[place] := NULL;
-                times[kinds[place]] := times[kinds[place]] - 1;
-            END LOOP;
+        UPDATE intent i SET
+            version = n.version, scope = n.scope, key = n.key, status = n.status, doubt = n.doubt,
+            generation = n.generation, fence = n.fence, tries = n.tries, recipe = n.recipe,
+            fingerprint = n.fingerprint, permit = n.permit, claim_id = n.claim_id, holder = n.holder,
+            granted_at = n.granted_at, lease_until = n.lease_until, send_by = n.send_by, due_at = n.due_at,
+            external_id = n.external_id, source = n.source, requested_by = n.requested_by,
+            settled_at = n.settled_at, tombstone = n.tombstone, settle_receipt = n.settle_receipt,
+            detail = n.detail, salt = n.salt, journal_rows = n.journal_rows, journal_head = n.journal_head,
+            keep_until = CASE WHEN i.tombstone <> n.tombstone THEN n.keep_until ELSE i.keep_until END,
+            answer_head = CASE WHEN more AND n.position = ANY (rare.answered) THEN i.answer_head ELSE n.answer_head END,
+            answer_body = CASE WHEN more AND n.position = ANY (rare.answered) THEN i.answer_body ELSE n.answer_body END,
+            request = CASE WHEN n.request IS NOT NULL OR more AND n.position = ANY (rare.unrequested) THEN n.request
+                           ELSE i.request END,
+            wake_at = n.wake_at,
+            entries = CASE WHEN more AND n.position = ANY (rare.paged) THEN n.entries ELSE i.entries || n.entries END
+        FROM (
+            SELECT
+                n.*, n.ordinality + inserted AS position,
+                (SELECT i.ctid FROM intent i WHERE i.id = n.id) AS place
+            FROM unnest(updates) WITH ORDINALITY n OFFSET 0) n
+        -- After a lost tail a number may have gone to another intent.
+        WHERE i.ctid = n.place AND i.version = n.version - 1 AND i.hash = coalesce(n.hash, i.hash);
+        GET DIAGNOSTICS amount = ROW_COUNT;
+        IF amount < cardinality(updates) THEN
+            -- What was written is as it was to be.
+            missing := missing || ARRAY(
+                SELECT n.ordinality + inserted FROM unnest(updates) WITH ORDINALITY n
+                WHERE (SELECT i.version FROM intent i WHERE i.id = n.id AND i.journal_head = n.journal_head)
+                    IS DISTINCT FROM n.version);
         END IF;
     END IF;
 
-    IF seldom THEN
-        FOR i IN 1 .. cardinality(removals) LOOP
-            DELETE FROM intent WHERE id = removals[i] AND version = removed_versions[i];
+    IF more OR numbered OR missing IS NOT NULL THEN
+        written := coalesce(ids, ARRAY(SELECT first + n FROM generate_series(0, inserted - 1) n)) || updated_ids;
+        FOREACH place IN ARRAY coalesce(missing, '{}') LOOP
+            written[place] := NULL;
+            times[kinds[place]] := times[kinds[place]] - 1;
+        END LOOP;
+    END IF;
+
+    IF more THEN
+        FOR i IN 1 .. cardinality(rare.removals) LOOP
+            DELETE FROM intent WHERE id = rare.removals[i] AND version = rare.removed_versions[i];
             IF NOT FOUND THEN
                 written := written || NULL::bigint;
                 place := kinds[cardinality(written)];
                 times[place] := times[place] - 1;
                 CONTINUE;
             END IF;
-            written := written || removals[i];
-            DELETE FROM earlier_answer WHERE intent = removals[i];
-            DELETE FROM journal_page WHERE intent = removals[i];
+            written := written || rare.removals[i];
+            DELETE FROM earlier_answer WHERE intent = rare.removals[i];
+            DELETE FROM journal_page WHERE intent = rare.removals[i];
         END LOOP;
 
-        FOREACH place IN ARRAY buried LOOP
+        FOREACH place IN ARRAY rare.buried LOOP
             DELETE FROM earlier_answer WHERE intent = written[place];
         END LOOP;
         -- Lanes are locked by whoever changes them.
-        FOR i IN 1 .. cardinality(lanes) LOOP
-            UPDATE lane SET holder = lanes[i].holder, applied = lanes[i].applied
-            WHERE name = lanes[i].name AND written[lane_changes[i]] IS NOT NULL;
+        FOR i IN 1 .. cardinality(rare.lanes) LOOP
+            UPDATE lane SET holder = rare.lanes[i].holder, applied = rare.lanes[i].applied
+            WHERE name = rare.lanes[i].name AND written[rare.lane_changes[i]] IS NOT NULL;
         END LOOP;
-        FOR i IN 1 .. cardinality(waiting_before) LOOP
+        FOR i IN 1 .. cardinality(rare.waiting_before) LOOP
             DELETE FROM lane_waiting
-            WHERE lane = waiting_before[i].lane AND rank = waiting_before[i].rank AND intent = written[waiting_before[i].intent];
+            WHERE lane = rare.waiting_before[i].lane AND rank = rare.waiting_before[i].rank
+            AND intent = written[rare.waiting_before[i].intent];
         END LOOP;
-        IF cardinality(waiting_after) > 0 THEN
+        IF cardinality(rare.waiting_after) > 0 THEN
             INSERT INTO lane_waiting (lane, rank, intent, until)
             SELECT n.lane, n.rank, written[n.intent], n.until
-            FROM unnest(waiting_after) n WHERE written[n.intent] IS NOT NULL;
+            FROM unnest(rare.waiting_after) n WHERE written[n.intent] IS NOT NULL;
         END IF;
-        IF cardinality(agenda_before) > 0 THEN
+        IF cardinality(rare.agenda_before) > 0 THEN
             DELETE FROM agenda WHERE ctid = ANY (ARRAY(
                 SELECT (
                     SELECT g.ctid FROM agenda g
                     WHERE g.status = n.status AND g.wake_at = n.wake_at AND g.intent = written[n.intent])
-                FROM unnest(agenda_before) n));
+                FROM unnest(rare.agenda_before) n));
         END IF;
-        IF cardinality(agenda_after) > 0 THEN
+        IF cardinality(rare.agenda_after) > 0 THEN
             INSERT INTO agenda (status, wake_at, intent, due_at, scope)
             SELECT n.status, n.wake_at, written[n.intent], n.due_at, n.scope
-            FROM unnest(agenda_after) n WHERE written[n.intent] IS NOT NULL;
+            FROM unnest(rare.agenda_after) n WHERE written[n.intent] IS NOT NULL;
+        END IF;
+        IF cardinality(rare.reminded) > 0 THEN
+            INSERT INTO reminder (kind, at, intents)
+            SELECT n.kind, n.at, range_agg(int8range(written[n.position], written[n.position] + 1))
+            FROM unnest(rare.reminder_kinds, rare.reminder_times, rare.reminded) n (kind, at, position)
+            WHERE written[n.position] IS NOT NULL
+            GROUP BY n.kind, n.at;
         END IF;
     END IF;
 
-    IF cardinality(reminded) > 0 THEN
-        INSERT INTO reminder (kind, at, intents)
-        SELECT n.kind, n.at, array_agg(written[n.position]) FROM unnest(reminder_kinds, reminder_times, reminded) n (kind, at, position)
-        WHERE written[n.position] IS NOT NULL
-        GROUP BY n.kind, n.at;
-    END IF;
-    IF cardinality(counts) > 0 THEN
-        -- In the order of keys, so that two writers lock rows in the same order.
-        INSERT INTO tally (hour, name, slot, n)
-        SELECT t.hour, t.name, ledger_apply.slot, sum(t.n * times[t.slot]) FROM unnest(counts) t
-        WHERE times[t.slot] > 0
-        GROUP BY 1, 2 ORDER BY 1, 2
-        ON CONFLICT (hour, name, slot) DO UPDATE SET n = tally.n + excluded.n;
+    IF counts IS NOT NULL THEN
+        INSERT INTO reminder (kind, at, intents, counts, times)
+        VALUES (CASE WHEN inserted > 0 THEN 'new' ELSE 'count' END, coalesce(remind_at, 0), fresh, counts, times);
     END IF;
 
     mistaken := '{}';
@@ -388,17 +419,20 @@ BEGIN
             WHERE (SELECT i.version FROM intent i WHERE i.id = n.id AND i.journal_head = n.head) IS DISTINCT FROM n.version);
     END IF;
 
-    SELECT l.recovering_since, l.hash_key INTO recovering_since, hash_key FROM ledger l WHERE l.one = 1;
+    SELECT
+        l.recovering_since, l.hash_key = known_key, current_setting('fsync') <> 'off' AND current_setting('full_page_writes') <> 'off',
+        (extract(epoch FROM clock_timestamp()) * 1000)::bigint
+    INTO recovering_since, same_key, safe, now FROM ledger l WHERE l.one = 1;
+    IF same_key AND safe THEN
+        RETURN;
+    END IF;
     -- Names hashed by another key than the ledger's would all look new, and everything would happen again.
-    IF known_key <> hash_key THEN
+    IF same_key IS DISTINCT FROM true THEN
         RAISE EXCEPTION 'the ledger was filled from an export since it was opened; start again' USING ERRCODE = 'TS001';
     END IF;
     -- Both can be turned off beneath connections that stay.
-    IF current_setting('fsync') = 'off' OR current_setting('full_page_writes') = 'off' THEN
-        RAISE EXCEPTION 'fsync = %, full_page_writes = %', current_setting('fsync'), current_setting('full_page_writes')
-            USING ERRCODE = 'TS002';
-    END IF;
-    now := (extract(epoch FROM clock_timestamp()) * 1000)::bigint;
+    RAISE EXCEPTION 'fsync = %, full_page_writes = %', current_setting('fsync'), current_setting('full_page_writes')
+        USING ERRCODE = 'TS002';
 END $$;
 
 -- What there is under these hashes and numbers.
@@ -423,7 +457,8 @@ END $$;
 -- Looks at intents of reminders of a kind whose time has come. Which of them are to be woken ('wake'), or were kept long enough
 -- ('keep'), is given back and stays; of the others it is known when to look again. Reminders to keep something are for the
 -- hour, so that there are few of them, and become exact in its course. `most` intents, give or take a reminder, are looked at;
--- none is left to be looked at once no reminder was. One kind at a time, so that the index gives the order.
+-- none is left to be looked at once no reminder was. One kind at a time, so that the index gives the order. What was counted
+-- with them is added to the tally.
 CREATE FUNCTION ledger_remind(wanted text, now bigint, most bigint, OUT looked_at bigint, OUT due bigint[]) LANGUAGE plpgsql
 SET search_path FROM CURRENT
 SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
@@ -433,21 +468,30 @@ BEGIN
     WITH told AS (
         DELETE FROM reminder WHERE ctid = ANY (ARRAY(
             SELECT r.ctid FROM (
-                SELECT r.ctid, sum(cardinality(r.intents)) OVER (ORDER BY r.at, r.ctid) - cardinality(r.intents) AS before
+                SELECT r.ctid, sum(r.size) OVER (ORDER BY r.at, r.ctid) - r.size AS before
                 FROM (
-                    SELECT r.ctid, r.at, r.intents FROM reminder r WHERE r.kind = wanted AND r.at <= now
+                    SELECT r.ctid, r.at, (SELECT coalesce(sum(upper(x) - lower(x)), 0) FROM unnest(r.intents) x) AS size
+                    FROM reminder r WHERE r.kind = wanted AND r.at <= now
                     ORDER BY r.at LIMIT 200 FOR UPDATE SKIP LOCKED) r) r
             WHERE r.before < most))
-        RETURNING kind, intents
+        RETURNING kind, intents, counts, times
+    ), counted AS (
+        -- In the order of keys, so that two who do this lock rows in the same order.
+        INSERT INTO tally (hour, name, n)
+        SELECT c.hour, c.name, sum(c.n * t.times[c.kind]) FROM told t
+        CROSS JOIN LATERAL json_to_recordset(t.counts::json) c (kind bigint, hour bigint, name text, n bigint)
+        GROUP BY 1, 2 HAVING sum(c.n * t.times[c.kind]) <> 0 ORDER BY 1, 2
+        ON CONFLICT (hour, name) DO UPDATE SET n = tally.n + excluded.n
     ), seen AS (
         SELECT DISTINCT i.id, k.kind, k.at FROM told t
-        CROSS JOIN LATERAL unnest(t.intents) n (id)
+        CROSS JOIN LATERAL unnest(t.intents) x
+        CROSS JOIN LATERAL generate_series(lower(x), upper(x) - 1) n (id)
         CROSS JOIN LATERAL (SELECT i.id, i.wake_at, i.keep_until FROM intent i WHERE i.id = n.id OFFSET 0) i
         CROSS JOIN LATERAL (VALUES ('wake', i.wake_at), ('keep', i.keep_until)) k (kind, at)
         WHERE k.at IS NOT NULL AND t.kind IN (k.kind, 'new')
     ), told_again AS (
         INSERT INTO reminder (kind, at, intents)
-        SELECT s.kind, s.at, array_agg(s.id) FROM (
+        SELECT s.kind, s.at, range_agg(int8range(s.id, s.id + 1)) FROM (
             SELECT s.id, s.kind, s.at, (row_number() OVER (PARTITION BY s.kind, s.at ORDER BY s.id) - 1) / 200 AS part FROM (
                 SELECT
                     s.id, s.kind,

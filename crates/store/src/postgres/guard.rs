@@ -12,7 +12,6 @@ use super::Shared;
 use super::columns::get;
 use super::connect::Failure;
 use super::locked::{self, Came, Candidate};
-use super::write::Manner;
 use crate::NameHash;
 use crate::error::StoreError;
 use crate::plan::{Applied, Order};
@@ -86,9 +85,6 @@ impl Guard {
         {
             return self.told_to_wait(client, WaitCause::Pending).await;
         }
-        // Nobody may have to wait for the caller to commit: the counts go where nobody else counts.
-        let slot = i64::MIN | i64::from_be_bytes(crate::random());
-        let manner = Manner { relaxed: false, slot };
         for _ in 0..DECISIONS_MAX {
             let found = locked::find(client, &self.shared, order).await?;
             let candidate = Candidate::new(&self.shared, order, found.as_ref());
@@ -99,7 +95,7 @@ impl Guard {
                     return self.told_to_wait(client, WaitCause::Lane(None)).await;
                 }
             }
-            let came = locked::inside(client, &self.shared, &[&candidate], &manner).await?;
+            let came = locked::inside(client, &self.shared, &[&candidate]).await?;
             match came.into_iter().next() {
                 Some(Came::Applied(applied)) => return Ok(applied),
                 Some(Came::Kept) => return Err(Failure::InTheWay),

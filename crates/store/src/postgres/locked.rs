@@ -15,7 +15,7 @@ use super::Shared;
 use super::columns::{Line, get};
 use super::connect::Failure;
 use super::read;
-use super::write::{self, Manner, Outcome};
+use super::write::{self, Outcome};
 use crate::NameHash;
 use crate::plan::{Applied, Order, Planned, Stored, Target, check_name, place_of, plan, version_of};
 use crate::tally::Tally;
@@ -63,7 +63,6 @@ pub(super) async fn transaction(
     client: &Client,
     shared: &Shared,
     candidates: &[Candidate<'_>],
-    manner: &Manner,
 ) -> Result<Vec<Came>, Failure> {
     client.batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED").await?;
     let applied = async {
@@ -72,7 +71,7 @@ pub(super) async fn transaction(
         let (waiting, free): (Vec<_>, Vec<_>) = (0..candidates.len()).partition(|i| is_held(&candidates[*i]));
         let chosen: Vec<&Candidate<'_>> = free.iter().map(|i| &candidates[*i]).collect();
         let mut results = vec![Came::Mistaken; candidates.len()];
-        for (i, came) in free.into_iter().zip(inside(client, shared, &chosen, manner).await?) {
+        for (i, came) in free.into_iter().zip(inside(client, shared, &chosen).await?) {
             results[i] = came;
         }
         for i in waiting {
@@ -135,7 +134,6 @@ pub(super) async fn inside(
     client: &Client,
     shared: &Shared,
     candidates: &[&Candidate<'_>],
-    manner: &Manner,
 ) -> Result<Vec<Came>, Failure> {
     let (now, recovering_since) = shared.reading(client).await?;
     // Sent together, carried out one after the other: what is read is what the locks keep as it is.
@@ -182,7 +180,7 @@ pub(super) async fn inside(
         planned.push((index, applied));
     }
     if !lines.is_empty() {
-        let written = write::changes(client, shared, &lines, &[], &Tally::default(), manner).await?;
+        let written = write::changes(client, shared, &lines, &[], &Tally::default(), false).await?;
         drop(lines);
         for ((index, mut applied), outcome) in planned.into_iter().zip(written.outcomes) {
             if let Outcome::Written(id) = outcome {

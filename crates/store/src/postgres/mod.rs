@@ -46,14 +46,12 @@ use read::Readers;
 use time::DatabaseTime;
 pub(crate) use transfer::{Importing, Snapshot};
 use worker::{Task, Worker};
-use write::{Manner, RowTypes};
+use write::RowTypes;
 
 /// How long a name that somebody's own transaction keeps is expected to be kept.
 const HELD_MAX: Duration = Duration::from_secs(5);
 /// Connections that write.
 const CONNECTIONS: usize = 4;
-/// Writers of all processes count in that many places, chosen by chance, so that they seldom wait for each other.
-const SLOTS: i64 = 64;
 
 /// What the parts of a PostgreSQL store share.
 pub(crate) struct Shared {
@@ -177,12 +175,10 @@ impl Postgres {
         let readers = Readers::new(shared.clone(), &place, &home);
         let (queue, errands) = mpsc::channel(QUEUE_MAX);
         let errands = Arc::new(Queue::new(errands));
-        let first_slot = i64::from(shared.dice.roll());
         let new_link = || Link::new(place.clone(), home.clone());
         let links = std::iter::once(link).chain(std::iter::repeat_with(new_link));
-        for (number, link) in (0..).zip(links.take(CONNECTIONS)) {
-            let slot = (first_slot + number) % SLOTS;
-            home.spawn(Worker::new(shared.clone(), link, errands.clone(), slot).run());
+        for link in links.take(CONNECTIONS) {
+            home.spawn(Worker::new(shared.clone(), link, errands.clone()).run());
         }
         Ok(Self { shared, queue, readers })
     }
@@ -310,15 +306,14 @@ impl Postgres {
         !self.shared.tally.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
-    /// Writes counts that needed no write of their own, and folds those of guards, which are over.
+    /// Writes counts that needed no write of their own, and adds to the tally what was written without a claim.
     pub(crate) async fn flush(&self) -> Result<(), StoreError> {
         let tally = &self.shared.take_tally();
-        let manner = &Manner { relaxed: true, slot: i64::from(self.shared.dice.roll()) % SLOTS };
         let written = self
             .readers
             .run(|client| async move {
                 if !tally.is_empty() {
-                    write::changes(&client, &self.shared, &[], &[], tally, manner).await?;
+                    write::changes(&client, &self.shared, &[], &[], tally, true).await?;
                 }
                 Ok(())
             })
@@ -327,11 +322,7 @@ impl Postgres {
             self.shared.tally.lock().unwrap_or_else(PoisonError::into_inner).merge(tally.clone());
         }
         written?;
-        let sql = "WITH folded AS (DELETE FROM @tally WHERE slot < 0 RETURNING hour, name, n)
-                   INSERT INTO @tally AS t (hour, name, slot, n)
-                   SELECT hour, name, 0, sum(n) FROM folded GROUP BY hour, name ORDER BY hour, name
-                   ON CONFLICT (hour, name, slot) DO UPDATE SET n = t.n + excluded.n";
-        self.readers.rows(sql, &[]).await.map(drop)
+        self.readers.add_up().await
     }
 
     pub(crate) async fn notes(&self, kind: &str) -> Result<Vec<(String, String)>, StoreError> {

@@ -14,7 +14,7 @@ pub(super) const MIGRATIONS: &[&str] = &[include_str!("../../migrations/postgres
 /// Keeps processes that start at once from migrating at once. "TwSf" and a number.
 pub(super) const MIGRATION_LOCK: i64 = 0x5477_5366_0000_0001;
 /// Our tables, to tell an empty place from somebody else's.
-const TABLES: [&str; 11] = [
+const TABLES: [&str; 12] = [
     "ledger",
     "intent",
     "earlier_answer",
@@ -26,6 +26,7 @@ const TABLES: [&str; 11] = [
     "journal_page",
     "reminder",
     "tally",
+    "tallied",
 ];
 
 /// What is known of a ledger once it is open.
@@ -86,7 +87,7 @@ async fn migrate(client: &Client, shown: &str) -> Result<Opened, Failure> {
         lane: row_type(client, "lane").await?,
         lane_waiting: row_type(client, "lane_waiting").await?,
         entry: row_type(client, "entry").await?,
-        tally: row_type(client, "tally").await?,
+        seldom: row_type(client, "seldom").await?,
     };
     Ok(Opened {
         row_types,

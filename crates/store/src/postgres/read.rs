@@ -129,7 +129,8 @@ impl Readers {
                                SELECT g.intent AS id, g.wake_at AS at FROM @agenda g WHERE g.status = $3
                                UNION ALL
                                SELECT p.id, p.wake_at FROM (
-                                   SELECT DISTINCT n.id FROM @reminder r CROSS JOIN LATERAL unnest(r.intents) n (id)
+                                   SELECT DISTINCT n.id FROM @reminder r CROSS JOIN LATERAL unnest(r.intents) x
+                                   CROSS JOIN LATERAL generate_series(lower(x), upper(x) - 1) n (id)
                                    WHERE r.kind IN ('new', 'wake')) n
                                CROSS JOIN LATERAL (
                                    SELECT p.id, p.wake_at FROM @intent p WHERE p.id = n.id OFFSET 0) p
@@ -289,6 +290,11 @@ impl Readers {
         self.remind(&["new", "keep"], now, limit).await
     }
 
+    /// Adds to the tally what was counted with something else than a claim; with claims it is added as they are looked at.
+    pub(super) async fn add_up(&self) -> Result<(), StoreError> {
+        self.remind(&["count"], Timestamp::from_millis(0), 0).await.map(drop)
+    }
+
     pub(super) async fn journal(&self, id: IntentId) -> Result<Vec<JournalRow>, StoreError> {
         let sql = "SELECT number, at, actor, event, status, doubt, generation, fence, reason, digest, hash
                    FROM @journal WHERE intent = $1 ORDER BY number";
@@ -315,8 +321,7 @@ impl Readers {
         from_hour: i64,
         to_hour: i64,
     ) -> Result<Vec<(String, i64)>, StoreError> {
-        let sql =
-            "SELECT name, sum(n)::bigint FROM @tally WHERE hour = 0 OR hour BETWEEN $1 AND $2 GROUP BY name";
+        let sql = "SELECT name, sum(n)::bigint FROM @tallied WHERE hour = 0 OR hour BETWEEN $1 AND $2 GROUP BY name";
         let rows = self.rows(sql, &[(&from_hour, Type::INT8), (&to_hour, Type::INT8)]).await?;
         rows.iter().map(|row| Ok((get(row, 0)?, get(row, 1)?))).collect()
     }

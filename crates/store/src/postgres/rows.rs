@@ -14,6 +14,8 @@ pub(super) enum Field<'a> {
     Bytes(Option<&'a [u8]>),
     Int(Option<i64>),
     Bool(Option<bool>),
+    Ints(&'a [i64]),
+    Texts(&'a [Option<&'a str>]),
     Rows(&'a Rows),
 }
 
@@ -40,6 +42,8 @@ impl<'a> Field<'a> {
             Self::Bytes(_) => Type::BYTEA.oid(),
             Self::Int(_) => Type::INT8.oid(),
             Self::Bool(_) => Type::BOOL.oid(),
+            Self::Ints(_) => Type::INT8_ARRAY.oid(),
+            Self::Texts(_) => Type::TEXT_ARRAY.oid(),
             Self::Rows(rows) => rows.of.array.oid(),
         }
     }
@@ -57,6 +61,14 @@ impl<'a> Field<'a> {
             }
             Self::Text(Some(text)) => put_bytes(text.as_bytes(), out),
             Self::Bytes(Some(bytes)) => put_bytes(bytes, out),
+            Self::Ints(numbers) => put_array(Type::INT8.oid(), numbers, out, |number, out| {
+                out.put_i32(8);
+                out.put_i64(*number);
+            }),
+            Self::Texts(texts) => put_array(Type::TEXT.oid(), texts, out, |text, out| match text {
+                Some(text) => put_bytes(text.as_bytes(), out),
+                None => out.put_i32(-1),
+            }),
             Self::Rows(rows) => {
                 out.put_i32(rows.length() as i32);
                 rows.write(out);
@@ -69,6 +81,26 @@ impl<'a> Field<'a> {
 fn put_bytes(bytes: &[u8], out: &mut BytesMut) {
     out.put_i32(bytes.len() as i32);
     out.put_slice(bytes);
+}
+
+/// An array, with its length before it.
+fn put_array<T>(of: u32, values: &[T], out: &mut BytesMut, put: impl Fn(&T, &mut BytesMut)) {
+    let start = out.len();
+    out.put_i32(0);
+    put_array_head(of, values.len() as i32, out);
+    values.iter().for_each(|value| put(value, out));
+    let length = (out.len() - start - 4) as i32;
+    out[start..start + 4].copy_from_slice(&length.to_be_bytes());
+}
+
+fn put_array_head(of: u32, count: i32, out: &mut BytesMut) {
+    out.put_i32(i32::from(count > 0)); // dimensions
+    out.put_i32(1); // there may be nulls
+    out.put_u32(of);
+    if count > 0 {
+        out.put_i32(count);
+        out.put_i32(1); // positions start here
+    }
 }
 
 /// The type of the rows of a table, in this database.
@@ -126,14 +158,8 @@ impl Rows {
     }
 
     fn write(&self, out: &mut BytesMut) {
-        out.put_i32(i32::from(self.count > 0)); // dimensions
-        out.put_i32(0); // no row is null
-        out.put_u32(self.of.oid);
-        if self.count > 0 {
-            out.put_i32(self.count);
-            out.put_i32(1); // positions start here
-            out.put_slice(&self.bytes);
-        }
+        put_array_head(self.of.oid, self.count, out);
+        out.put_slice(&self.bytes);
     }
 }
 
@@ -214,13 +240,13 @@ mod tests {
         let mut rows = Rows::of(&RowType::new("t", 7, 8));
         let mut out = BytesMut::new();
         rows.to_sql(&Type::UNKNOWN, &mut out).expect("rows can be written");
-        assert_eq!(out[..], [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7]);
+        assert_eq!(out[..], [0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 7]);
         assert_eq!(rows.length(), out.len());
         rows.push([Field::Text(Some("a")), Field::Int(None), Field::Bool(Some(true))]);
         out.clear();
         rows.to_sql(&Type::UNKNOWN, &mut out).expect("rows can be written");
         assert_eq!(rows.length(), out.len());
-        let header = [0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 1, 0, 0, 0, 1];
+        let header = [0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 7, 0, 0, 0, 1, 0, 0, 0, 1];
         let row = [
             0, 0, 0, 30, 0, 0, 0, 3, // its length, and three fields
             0, 0, 0, 25, 0, 0, 0, 1, b'a', // text

@@ -12,7 +12,7 @@ use super::columns::{self, Line, at, bytes, get, needed};
 use super::connect::{Failure, Link};
 use super::open::MIGRATION_LOCK;
 use super::read::{earlier_answer, journal_row};
-use super::write::{self, Manner, Outcome};
+use super::write::{self, Outcome};
 use super::{Postgres, Shared, read};
 use crate::BATCH_MAX;
 use crate::codec;
@@ -21,9 +21,6 @@ use crate::plan::{Change, JournalRow};
 use crate::query::EarlierAnswer;
 use crate::tally::{self, Tally};
 use crate::transfer::{Count, Exported, Facts, LaneState, Parcel, unhashed};
-
-/// The slot that counts of an import go to.
-const SLOT: i64 = 0;
 
 impl Postgres {
     pub(crate) async fn export(&self) -> Result<Snapshot, StoreError> {
@@ -164,7 +161,7 @@ impl Snapshot {
     }
 
     pub(crate) async fn counts(&self) -> Result<Vec<Count>, StoreError> {
-        let sql = "SELECT hour, name, sum(n)::bigint FROM @tally WHERE hour <> 0 GROUP BY hour, name
+        let sql = "SELECT hour, name, sum(n)::bigint FROM @tallied WHERE hour <> 0 GROUP BY hour, name
                    HAVING sum(n) <> 0 ORDER BY hour, name";
         let rows = self.within.rows(sql, &[]).await?;
         let count = |row: &Row| {
@@ -204,9 +201,8 @@ impl Importing {
     }
 
     async fn changes(&self, lines: &[Line], tally: &Tally) -> Result<Vec<Outcome>, StoreError> {
-        let manner = Manner { relaxed: false, slot: SLOT };
         let written =
-            write::changes(&self.within.client, &self.within.shared, lines, &[], tally, &manner).await;
+            write::changes(&self.within.client, &self.within.shared, lines, &[], tally, false).await;
         written.map(|written| written.outcomes).map_err(Failure::into_error)
     }
 

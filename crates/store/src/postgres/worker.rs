@@ -13,7 +13,7 @@ use super::columns::Line;
 use super::connect::{Failure, Link, Patience};
 use super::locked::{self, Came, Candidate};
 use super::queue::{Flight, Queue};
-use super::write::{self, Manner, Outcome};
+use super::write::{self, Outcome};
 use super::{Shared, read};
 use crate::error::StoreError;
 use crate::plan::{Applied, Order, Planned, Stored, Target, check_name, place_of, plan};
@@ -174,7 +174,6 @@ pub(super) struct Worker {
     shared: Arc<Shared>,
     link: Link,
     queue: Arc<Queue>,
-    slot: i64,
     /// Counts of what needed no write, on their way.
     unwritten: Tally,
     /// Given back early by whoever has to wait for somebody's lock.
@@ -182,8 +181,8 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    pub(super) fn new(shared: Arc<Shared>, link: Link, queue: Arc<Queue>, slot: i64) -> Self {
-        Self { shared, link, queue, slot, unwritten: Tally::default(), flight: None }
+    pub(super) fn new(shared: Arc<Shared>, link: Link, queue: Arc<Queue>) -> Self {
+        Self { shared, link, queue, unwritten: Tally::default(), flight: None }
     }
 
     /// Works until nobody can send errands any more and none is left.
@@ -367,8 +366,7 @@ impl Worker {
             .iter()
             .map(|index| Candidate::new(&shared, &tasks[*index].order, tasks[*index].found()))
             .collect();
-        let manner = Manner { relaxed: false, slot: self.slot };
-        let results = locked::transaction(client, &shared, &candidates, &manner).await?;
+        let results = locked::transaction(client, &shared, &candidates).await?;
         drop(candidates);
         let mut in_the_way = false;
         for (index, came) in indexes.iter().zip(results) {
@@ -448,7 +446,6 @@ impl Worker {
         let relaxed = planned.iter().all(|(index, applied)| {
             tasks[*index].order.command.action.may_be_relaxed() && applied.may_be_relaxed()
         });
-        let manner = Manner { relaxed, slot: self.slot };
         // Who only looks writes no counts either; those wait for the next one who writes.
         let no_counts = Tally::default();
         let is_writing = !lines.is_empty();
@@ -457,7 +454,7 @@ impl Worker {
         }
         let counts = if is_writing { &self.unwritten } else { &no_counts };
         let beliefs: Vec<&Stored> = believed.iter().filter_map(|(index, _)| tasks[*index].found()).collect();
-        let written = write::changes(client, &self.shared, &lines, &beliefs, counts, &manner).await?;
+        let written = write::changes(client, &self.shared, &lines, &beliefs, counts, relaxed).await?;
         if is_writing {
             self.unwritten = Tally::default();
         }

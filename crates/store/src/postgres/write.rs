@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::json;
 use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
 use twicesafe_core::{IntentId, Timestamp};
@@ -18,7 +19,7 @@ use crate::plan::{Agenda, Queued, Stored};
 use crate::tally::Tally;
 
 /// Parameters of `ledger_apply`.
-const PARAMETERS: usize = 31;
+const PARAMETERS: usize = 14;
 /// So long after a first claim it is looked whether its permit is still out: seldom, by then, and what is claimed and not
 /// looked at yet has to be read by whoever asks for all permits that are out.
 const FIRST_LOOK: Duration = Duration::from_secs(5);
@@ -29,7 +30,7 @@ const PAGE_ENTRIES: u32 = 16;
 pub(super) fn apply_sql(schema: &str) -> String {
     let parameters: Vec<String> = (1..=PARAMETERS).map(|number| format!("${number}")).collect();
     format!(
-        "SELECT now, recovering_since, written, there, mistaken FROM {schema}ledger_apply({})",
+        "SELECT now, recovering_since, first, written, there, mistaken FROM {schema}ledger_apply({})",
         parameters.join(", ")
     )
 }
@@ -41,15 +42,7 @@ pub(super) struct RowTypes {
     pub(super) lane: RowType,
     pub(super) lane_waiting: RowType,
     pub(super) entry: RowType,
-    pub(super) tally: RowType,
-}
-
-/// How a batch is written.
-pub(super) struct Manner {
-    /// It may be acknowledged before it is on disk (S7).
-    pub(super) relaxed: bool,
-    /// Whose counts are added to.
-    pub(super) slot: i64,
+    pub(super) seldom: RowType,
 }
 
 /// What came of a change.
@@ -72,13 +65,14 @@ pub(super) struct Written {
 }
 
 /// Writes changes, and looks whether what is believed of other intents is still so. `unwritten` are counts of what needed no write.
+/// What is `relaxed` may be acknowledged before it is on disk (S7).
 pub(super) async fn changes(
     client: &Client,
     shared: &Shared,
     lines: &[Line],
     believed: &[&Stored],
     unwritten: &Tally,
-    manner: &Manner,
+    relaxed: bool,
 ) -> Result<Written, Failure> {
     let mut batch = Batch::new(&shared.row_types);
     for stored in believed {
@@ -106,14 +100,33 @@ pub(super) async fn changes(
     kinds.into_iter().for_each(|(tally, kind)| batch.count(kind, tally));
     batch.count(rest, unwritten);
     batch.times.push(1);
+    let counts = batch.counted();
+    let seldom = batch.seldom(&shared.row_types.seldom);
     let known_key = &shared.hasher.key()[..];
-    let seldom = batch.has_what_is_seldom();
-    let parameters = batch.parameters(manner, &known_key, &seldom);
+    let parameters: [(&(dyn ToSql + Sync), Type); PARAMETERS] = [
+        (&relaxed, Type::BOOL),
+        (&known_key, Type::BYTEA),
+        batch.inserts.parameter(),
+        (&batch.numbered, Type::BOOL),
+        batch.updates.parameter(),
+        (&batch.updated_ids, Type::INT8_ARRAY),
+        (&batch.remind_at, Type::INT8),
+        (&counts, Type::TEXT),
+        (&batch.kinds, Type::INT8_ARRAY),
+        (&batch.times, Type::INT8_ARRAY),
+        (&batch.believed, Type::INT8_ARRAY),
+        (&batch.believed_versions, Type::INT8_ARRAY),
+        (&batch.believed_heads, Type::BYTEA_ARRAY),
+        seldom.parameter(),
+    ];
     let row = client.query_typed_one(&shared.apply_sql, &parameters).await?;
     shared.time.sample(Timestamp::from_millis(get(&row, 0)?), at(&row, 1)?);
-    let written: Vec<Option<i64>> = get(&row, 2)?;
+    let written = match (get(&row, 3)?, get::<Option<i64>>(&row, 2)?) {
+        (Some(written), _) => written,
+        (None, first) => batch.numbers_from(first),
+    };
     // It is written: what cannot be read of what was there is left to whoever asks for it alone.
-    let there = get::<Option<&[u8]>>(&row, 3)?.and_then(|rows| inner_rows(rows).ok()).unwrap_or_default();
+    let there = get::<Option<&[u8]>>(&row, 4)?.and_then(|rows| inner_rows(rows).ok()).unwrap_or_default();
     let found = there.iter().filter_map(|row| {
         Some((columns::hash(row).ok()?, Arc::new(columns::stored(row, &shared.policies).ok()?)))
     });
@@ -131,15 +144,18 @@ pub(super) async fn changes(
             outcomes[index] = outcome;
         }
     }
-    let mistaken = get::<Vec<i64>>(&row, 4)?.into_iter().filter_map(|place| usize::try_from(place - 1).ok());
+    let mistaken = get::<Vec<i64>>(&row, 5)?.into_iter().filter_map(|place| usize::try_from(place - 1).ok());
     Ok(Written { outcomes, mistaken: mistaken.collect() })
 }
 
 /// What is sent.
 struct Batch {
     inserts: Rows,
-    /// Whether all of them have their numbers.
+    inserted: i64,
+    /// Whether some of them have their numbers.
     numbered: bool,
+    /// When to look at them again.
+    remind_at: Option<i64>,
     updates: Rows,
     updated_ids: Vec<i64>,
     /// By position: which of the counts are its own.
@@ -163,7 +179,7 @@ struct Batch {
     reminder_times: Vec<i64>,
     reminded: Vec<i64>,
     paged: Vec<i64>,
-    counts: Rows,
+    counts: Vec<serde_json::Value>,
     believed: Vec<i64>,
     believed_versions: Vec<i64>,
     believed_heads: Vec<Vec<u8>>,
@@ -173,7 +189,9 @@ impl Batch {
     fn new(types: &RowTypes) -> Self {
         Self {
             inserts: Rows::of(&types.intent),
-            numbered: true,
+            inserted: 0,
+            numbered: false,
+            remind_at: None,
             updates: Rows::of(&types.intent),
             updated_ids: Vec::new(),
             kinds: Vec::new(),
@@ -195,7 +213,7 @@ impl Batch {
             reminder_times: Vec::new(),
             reminded: Vec::new(),
             paged: Vec::new(),
-            counts: Rows::of(&types.tally),
+            counts: Vec::new(),
             believed: Vec::new(),
             believed_versions: Vec::new(),
             believed_heads: Vec::new(),
@@ -208,7 +226,8 @@ impl Batch {
         match (before, after) {
             (None, _) => {
                 self.inserts.push(COLUMNS.iter().map(|column| column.value(line)));
-                self.numbered &= line.id.is_some();
+                self.inserted += 1;
+                self.numbered |= line.id.is_some();
             }
             (Some(before), Some(_)) => {
                 self.updates.push(COLUMNS.iter().map(|column| column.value(line)));
@@ -273,15 +292,17 @@ impl Batch {
         let (before, after) = (line.change.before.as_deref(), line.change.after.as_deref());
         let (wake_before, wake_after) = (before.and_then(columns::wake_at), after.and_then(columns::wake_at));
         let keep_until = |stored: Option<&Stored>| stored.map(|stored| stored.record.keep_until());
+        let Some(keep_after) = keep_until(after) else { return };
+        let Some(keep_before) = keep_until(before) else {
+            let first_look = wake_after.map_or(line.at, |wake_at| wake_at.min(line.at + FIRST_LOOK));
+            let first_look = first_look.min(keep_after).as_millis();
+            self.remind_at = Some(self.remind_at.map_or(first_look, |at| at.min(first_look)));
+            return;
+        };
         let mut remind = |kind, at: Timestamp| {
             self.reminder_kinds.push(kind);
             self.reminder_times.push(at.as_millis());
             self.reminded.push(position);
-        };
-        let Some(keep_after) = keep_until(after) else { return };
-        let Some(keep_before) = keep_until(before) else {
-            let first_look = wake_after.map_or(line.at, |wake_at| wake_at.min(line.at + FIRST_LOOK));
-            return remind("new", first_look.min(keep_after));
         };
         // What is put off is found out when the reminder comes.
         if let Some(wake_at) = wake_after
@@ -305,65 +326,80 @@ impl Batch {
 
     /// What is counted with each change of a kind.
     fn count(&mut self, kind: i64, tally: &Tally) {
-        for (hour, name, n) in tally.rows() {
-            let (hour, kind, n) = (Field::Int(Some(hour)), Field::Int(Some(kind)), Field::Int(Some(n)));
-            self.counts.push([hour, Field::Text(Some(name)), kind, n]);
-        }
+        let rows = tally.rows();
+        let counts = rows.map(|(hour, name, n)| json!({ "kind": kind, "hour": hour, "name": name, "n": n }));
+        self.counts.extend(counts);
     }
 
-    fn has_what_is_seldom(&self) -> bool {
+    /// All that is counted. Without anything that is counted and without intents to look at there is nothing to keep of it.
+    fn counted(&mut self) -> Option<String> {
+        let counts = std::mem::take(&mut self.counts);
+        (self.inserted > 0 || !counts.is_empty()).then(|| serde_json::Value::Array(counts).to_string())
+    }
+
+    /// The numbers of what was written, by position, if all of it was, and nothing is removed.
+    fn numbers_from(&self, first: Option<i64>) -> Vec<Option<i64>> {
+        let inserts = first.into_iter().flat_map(|first| first..first + self.inserted);
+        inserts.chain(self.updated_ids.iter().copied()).map(Some).collect()
+    }
+
+    /// What few batches have: one row, or none.
+    fn seldom(&self, row_type: &RowType) -> Rows {
         let numbers = [
             &self.removals,
+            &self.removed_versions,
             &self.paged,
             &self.archived,
             &self.answered,
             &self.unrequested,
             &self.buried,
+            &self.reminder_times,
+            &self.reminded,
             &self.lane_changes,
         ];
-        let rows = [&self.agenda_before, &self.agenda_after, &self.waiting_before, &self.waiting_after];
-        numbers.iter().any(|numbers| !numbers.is_empty()) || rows.iter().any(|rows| !rows.is_empty())
-    }
-
-    fn parameters<'a>(
-        &'a self,
-        manner: &'a Manner,
-        known_key: &'a &'a [u8],
-        seldom: &'a bool,
-    ) -> [(&'a (dyn ToSql + Sync), Type); PARAMETERS] {
-        [
-            (&manner.relaxed, Type::BOOL),
-            (&manner.slot, Type::INT8),
-            (known_key, Type::BYTEA),
-            self.inserts.parameter(),
-            (&self.numbered, Type::BOOL),
-            self.updates.parameter(),
-            (&self.updated_ids, Type::INT8_ARRAY),
-            (&self.reminder_kinds, Type::TEXT_ARRAY),
-            (&self.reminder_times, Type::INT8_ARRAY),
-            (&self.reminded, Type::INT8_ARRAY),
-            self.counts.parameter(),
-            (&self.kinds, Type::INT8_ARRAY),
-            (&self.times, Type::INT8_ARRAY),
-            (&self.believed, Type::INT8_ARRAY),
-            (&self.believed_versions, Type::INT8_ARRAY),
-            (&self.believed_heads, Type::BYTEA_ARRAY),
-            (seldom, Type::BOOL),
-            self.agenda_before.parameter(),
-            self.agenda_after.parameter(),
-            (&self.removals, Type::INT8_ARRAY),
-            (&self.removed_versions, Type::INT8_ARRAY),
-            (&self.paged, Type::INT8_ARRAY),
-            (&self.archived, Type::INT8_ARRAY),
-            (&self.not_kept, Type::TEXT_ARRAY),
-            (&self.answered, Type::INT8_ARRAY),
-            (&self.unrequested, Type::INT8_ARRAY),
-            (&self.buried, Type::INT8_ARRAY),
-            (&self.lane_changes, Type::INT8_ARRAY),
-            self.lanes.parameter(),
-            self.waiting_before.parameter(),
-            self.waiting_after.parameter(),
-        ]
+        let rows =
+            [&self.agenda_before, &self.agenda_after, &self.lanes, &self.waiting_before, &self.waiting_after];
+        let mut seldom = Rows::of(row_type);
+        if numbers.iter().all(|numbers| numbers.is_empty()) && rows.iter().all(|rows| rows.is_empty()) {
+            return seldom;
+        }
+        let [
+            removals,
+            removed_versions,
+            paged,
+            archived,
+            answered,
+            unrequested,
+            buried,
+            times,
+            reminded,
+            lanes,
+        ] = numbers.map(|numbers| Field::Ints(numbers));
+        let [agenda_before, agenda_after, lane_states, waiting_before, waiting_after] = rows.map(Field::Rows);
+        let kinds: Vec<Option<&str>> = self.reminder_kinds.iter().copied().map(Some).collect();
+        let not_kept: Vec<Option<&str>> = self.not_kept.iter().map(Option::as_deref).collect();
+        let (kinds, not_kept) = (Field::Texts(&kinds), Field::Texts(&not_kept));
+        // In the order of the type.
+        seldom.push([
+            removals,
+            removed_versions,
+            paged,
+            archived,
+            not_kept,
+            answered,
+            unrequested,
+            buried,
+            kinds,
+            times,
+            reminded,
+            agenda_before,
+            agenda_after,
+            lanes,
+            lane_states,
+            waiting_before,
+            waiting_after,
+        ]);
+        seldom
     }
 }
 

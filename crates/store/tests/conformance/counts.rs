@@ -48,6 +48,40 @@ pub async fn events_are_counted_once(world: &World) {
     assert_eq!((nothing.events(Event::Claimed), nothing.standing(Status::Done)), (0, 1));
 }
 
+/// PostgreSQL keeps what was counted with what was written, and adds it up later.
+pub async fn counts_are_the_same_before_and_after_they_are_added_up(world: &World) {
+    let policy = Policy { lease: world.tick, act_max: world.tick, ..Policy::default() };
+    let claims = |from: usize| (from..from + 8).map(|n| claim(&format!("k{n}"), &policy).into()).collect();
+    let granted: Vec<Order> = world
+        .store
+        .apply(claims(0))
+        .await
+        .into_iter()
+        .map(|claimed| settle(&claimed.unwrap(), answered("once")))
+        .collect();
+    // Half of these are there, which this store does not know yet.
+    for told in world.other.apply(claims(4)).await {
+        told.unwrap();
+    }
+    for settled in world.store.apply(granted).await {
+        settled.unwrap();
+    }
+    let seen = async || {
+        let counts = counts(&world.store).await;
+        let standing = (counts.standing(Status::Done), counts.standing(Status::Pending));
+        (counts.events(Event::Claimed), counts.events(Event::Answered), standing)
+    };
+    assert_eq!(seen().await, (12, 8, (8, 4)));
+    world.store.flush().await.unwrap();
+    assert_eq!(seen().await, (12, 8, (8, 4)));
+    world.pass(world.tick * 2).await;
+    let awake = world.store.awake(100).await.unwrap();
+    assert_eq!(awake.len(), 4, "what was claimed was looked at");
+    assert_eq!(seen().await, (12, 8, (8, 4)));
+    world.other.flush().await.unwrap();
+    assert_eq!(seen().await, (12, 8, (8, 4)));
+}
+
 pub async fn doors_can_count_what_they_care_about(world: &World) {
     let now = world.store.now().await.unwrap();
     for _ in 0..2 {

@@ -182,6 +182,7 @@ every_store! {
         standing_counts_follow_every_change
         doors_can_count_what_they_care_about
         events_are_counted_once
+        counts_are_the_same_before_and_after_they_are_added_up
         replays_waits_and_mismatches_are_counted
         recoveries_are_counted_with_their_time
     }
