@@ -298,9 +298,10 @@ pub(crate) async fn pair(
 ) -> Result<(), Box<dyn std::error::Error>> {
     let url = plan.postgres.as_deref().ok_or("--postgres URL is needed for that part")?;
     report.heading("Two gateways on one PostgreSQL against one, requests a second");
-    for (what, delay, limit, wanted) in [
-        ("a quick destination", 0, "", 0.9),
-        ("20 ms, 16 at a time each", 20, "    limits: { concurrency: 16 }\n", 1.8),
+    for (what, connections, delay, limit, wanted) in [
+        ("a quick destination, 64 connections in all", 64, 0, "", 0.9),
+        ("a quick destination, 128 connections in all", 128, 0, "", 0.9),
+        ("20 ms, 16 at a time each", 64, 20, "    limits: { concurrency: 16 }\n", 1.8),
     ] {
         if !plan.wants(what) {
             continue;
@@ -313,17 +314,17 @@ pub(crate) async fn pair(
         ];
         let (mut one, mut two) = (Vec::new(), Vec::new());
         for round in 0..plan.rounds {
-            let (method, path) = ("POST", "/to/shop/orders");
-            let prefix: Arc<str> = format!("{delay}-{round}-{}-one:", std::process::id()).into();
-            let alone = Proxied { lines: lines(&gateways[0].address, 64).await?, method, path, prefix };
-            one.push(harness::run(&load(64, 0), &alone).await?);
-            let mut both = Vec::new();
-            for number in 0..64 {
-                both.push(Mutex::new(Line::connect(&gateways[number % 2].address).await?));
+            for (gateways, runs) in [(&gateways[..1], &mut one), (&gateways[..], &mut two)] {
+                let mut lines = Vec::new();
+                for gateway in gateways.iter().cycle().take(connections) {
+                    lines.push(Mutex::new(Line::connect(&gateway.address).await?));
+                }
+                let started = (delay, connections, gateways.len());
+                let prefix = format!("{started:?}-{round}-{}:", std::process::id()).into();
+                let (method, path) = ("POST", "/to/shop/orders");
+                let subject = Proxied { lines: Arc::new(lines), method, path, prefix };
+                runs.push(harness::run(&load(connections, 0), &subject).await?);
             }
-            let prefix: Arc<str> = format!("{delay}-{round}-{}-two:", std::process::id()).into();
-            let shared = Proxied { lines: Arc::new(both), method, path, prefix };
-            two.push(harness::run(&load(64, 0), &shared).await?);
         }
         report.compare(what, "one", &one, "two", &two, Some(wanted));
     }

@@ -47,6 +47,9 @@ pub enum StoreError {
     /// Its texts could not be stored there.
     #[error("the database has the encoding {0}, and cannot hold every text")]
     Encoding(String),
+    /// It lacks what the ledger uses; by its number.
+    #[error("the server is PostgreSQL {0}, and the ledger needs 14 (140000) or newer")]
+    TooOld(String),
     /// There is no place in it for tables.
     #[error("no schema of the search path of {0} exists, or may be used")]
     NoSchema(String),
@@ -88,7 +91,7 @@ impl StoreError {
             Self::NetworkFileSystem { .. } => Code::NetworkFileSystem,
             Self::SecondName { .. } => Code::LedgerSecondName,
             Self::UnsafeDurability(_) => Code::UnsafeDurability,
-            Self::Encoding(_) | Self::NoSchema(_) => Code::LedgerUnfit,
+            Self::Encoding(_) | Self::NoSchema(_) | Self::TooOld(_) => Code::LedgerUnfit,
             Self::OtherDatabase => Code::OtherDatabase,
             Self::StartAgain(_) => Code::StartAgain,
             Self::NotTrusted(_) => Code::LedgerNotTrusted,
@@ -129,6 +132,7 @@ impl StoreError {
             Self::Encoding(_) => {
                 "Create a database with ENCODING 'UTF8' for the ledger, and name that one in the address."
             }
+            Self::TooOld(_) => "Upgrade the server, or put the ledger on another one.",
             Self::NoSchema(_) => {
                 "Create a schema for the ledger that its user may use, or name one that exists in search_path."
             }
