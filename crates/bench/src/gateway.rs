@@ -269,7 +269,7 @@ pub(crate) async fn soak(plan: &Plan, report: &Report) -> Result<(), Box<dyn std
     };
     tokio::time::sleep(Duration::from_secs(35)).await;
     let tenths: Vec<f64> = resident
-        .chunks(SAMPLES.div_ceil(10))
+        .chunks(resident.len().div_ceil(10).max(1))
         .map(|tenth| {
             let mut tenth = tenth.to_vec();
             tenth.sort_by(f64::total_cmp);

@@ -99,7 +99,7 @@ impl Tally {
         self.0.is_empty()
     }
 
-    /// What changed, in the order of keys, so that two writers lock rows in the same order.
+    /// What changed, in the order of keys.
     pub(crate) fn rows(&self) -> impl Iterator<Item = (i64, &str, i64)> {
         self.0.iter().filter(|(.., n)| *n != 0).map(|(hour, name, n)| (*hour, &**name, *n))
     }

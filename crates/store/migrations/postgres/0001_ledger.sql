@@ -238,7 +238,7 @@ DECLARE
     rare seldom;
     ids bigint[];
     fresh int8multirange := '{}';
-    amount bigint;
+    changed bigint[];
     missing bigint[];
     place bigint;
     same_key boolean;
@@ -256,26 +256,29 @@ BEGIN
             first := nextval('intent_number');
             fresh := int8multirange(int8range(first, first + inserted));
         END IF;
-        INSERT INTO intent (
-            id, hash, version, scope, key, status, doubt, generation, fence, tries, recipe, fingerprint, policy, permit,
-            claim_id, holder, granted_at, lease_until, send_by, due_at, external_id, source, work, step, lane,
-            lane_version, requested_by, created_at, settled_at, tombstone, settle_receipt, detail, salt, journal_rows,
-            journal_head, keep_until, answer_head, answer_body, request, wake_at, entries)
-        SELECT
-            coalesce(ids[n.ordinality], first + n.ordinality - 1), n.hash, n.version, n.scope, n.key, n.status, n.doubt,
-            n.generation, n.fence, n.tries,
-            n.recipe, n.fingerprint, n.policy, n.permit, n.claim_id, n.holder, n.granted_at, n.lease_until, n.send_by,
-            n.due_at, n.external_id, n.source, n.work, n.step, n.lane, n.lane_version, n.requested_by, n.created_at,
-            n.settled_at, n.tombstone, n.settle_receipt, n.detail, n.salt, n.journal_rows, n.journal_head, n.keep_until,
-            n.answer_head, n.answer_body, n.request, n.wake_at, n.entries
-        FROM unnest(inserts) WITH ORDINALITY n
-        ON CONFLICT (hash) DO NOTHING;
-        GET DIAGNOSTICS amount = ROW_COUNT;
-        IF amount < inserted THEN
+        -- Only the statement itself tells what it wrote: a number, a version and even a journal may be those of another who
+        -- decided the same at the same time.
+        WITH done AS (
+            INSERT INTO intent (
+                id, hash, version, scope, key, status, doubt, generation, fence, tries, recipe, fingerprint, policy, permit,
+                claim_id, holder, granted_at, lease_until, send_by, due_at, external_id, source, work, step, lane,
+                lane_version, requested_by, created_at, settled_at, tombstone, settle_receipt, detail, salt, journal_rows,
+                journal_head, keep_until, answer_head, answer_body, request, wake_at, entries)
+            SELECT
+                coalesce(ids[n.ordinality], first + n.ordinality - 1), n.hash, n.version, n.scope, n.key, n.status, n.doubt,
+                n.generation, n.fence, n.tries,
+                n.recipe, n.fingerprint, n.policy, n.permit, n.claim_id, n.holder, n.granted_at, n.lease_until, n.send_by,
+                n.due_at, n.external_id, n.source, n.work, n.step, n.lane, n.lane_version, n.requested_by, n.created_at,
+                n.settled_at, n.tombstone, n.settle_receipt, n.detail, n.salt, n.journal_rows, n.journal_head, n.keep_until,
+                n.answer_head, n.answer_body, n.request, n.wake_at, n.entries
+            FROM unnest(inserts) WITH ORDINALITY n
+            ON CONFLICT (hash) DO NOTHING
+            RETURNING id)
+        SELECT array_agg(d.id) INTO changed FROM done d;
+        IF cardinality(changed) IS DISTINCT FROM inserted THEN
             ids := coalesce(ids, ARRAY(SELECT first + n FROM generate_series(0, inserted - 1) n));
-            -- No number was there before.
             missing := ARRAY(
-                SELECT n FROM generate_subscripts(ids, 1) n WHERE (SELECT i.id FROM intent i WHERE i.id = ids[n]) IS NULL);
+                SELECT n FROM generate_subscripts(ids, 1) n WHERE ids[n] <> ALL (coalesce(changed, '{}')));
             there := array_send(ARRAY(
                 SELECT i.found FROM unnest(missing) n
                 CROSS JOIN LATERAL (
@@ -313,35 +316,34 @@ BEGIN
 
     IF cardinality(updates) > 0 THEN
         -- Every write makes one version more.
-        UPDATE intent i SET
-            version = n.version, scope = n.scope, key = n.key, status = n.status, doubt = n.doubt,
-            generation = n.generation, fence = n.fence, tries = n.tries, recipe = n.recipe,
-            fingerprint = n.fingerprint, permit = n.permit, claim_id = n.claim_id, holder = n.holder,
-            granted_at = n.granted_at, lease_until = n.lease_until, send_by = n.send_by, due_at = n.due_at,
-            external_id = n.external_id, source = n.source, requested_by = n.requested_by,
-            settled_at = n.settled_at, tombstone = n.tombstone, settle_receipt = n.settle_receipt,
-            detail = n.detail, salt = n.salt, journal_rows = n.journal_rows, journal_head = n.journal_head,
-            keep_until = CASE WHEN i.tombstone <> n.tombstone THEN n.keep_until ELSE i.keep_until END,
-            answer_head = CASE WHEN more AND n.position = ANY (rare.answered) THEN i.answer_head ELSE n.answer_head END,
-            answer_body = CASE WHEN more AND n.position = ANY (rare.answered) THEN i.answer_body ELSE n.answer_body END,
-            request = CASE WHEN n.request IS NOT NULL OR more AND n.position = ANY (rare.unrequested) THEN n.request
-                           ELSE i.request END,
-            wake_at = n.wake_at,
-            entries = CASE WHEN more AND n.position = ANY (rare.paged) THEN n.entries ELSE i.entries || n.entries END
-        FROM (
-            SELECT
-                n.*, n.ordinality + inserted AS position,
-                (SELECT i.ctid FROM intent i WHERE i.id = n.id) AS place
-            FROM unnest(updates) WITH ORDINALITY n OFFSET 0) n
-        -- After a lost tail a number may have gone to another intent.
-        WHERE i.ctid = n.place AND i.version = n.version - 1 AND i.hash = coalesce(n.hash, i.hash);
-        GET DIAGNOSTICS amount = ROW_COUNT;
-        IF amount < cardinality(updates) THEN
-            -- What was written is as it was to be.
+        WITH done AS (
+            UPDATE intent i SET
+                version = n.version, scope = n.scope, key = n.key, status = n.status, doubt = n.doubt,
+                generation = n.generation, fence = n.fence, tries = n.tries, recipe = n.recipe,
+                fingerprint = n.fingerprint, permit = n.permit, claim_id = n.claim_id, holder = n.holder,
+                granted_at = n.granted_at, lease_until = n.lease_until, send_by = n.send_by, due_at = n.due_at,
+                external_id = n.external_id, source = n.source, requested_by = n.requested_by,
+                settled_at = n.settled_at, tombstone = n.tombstone, settle_receipt = n.settle_receipt,
+                detail = n.detail, salt = n.salt, journal_rows = n.journal_rows, journal_head = n.journal_head,
+                keep_until = CASE WHEN i.tombstone <> n.tombstone THEN n.keep_until ELSE i.keep_until END,
+                answer_head = CASE WHEN more AND n.position = ANY (rare.answered) THEN i.answer_head ELSE n.answer_head END,
+                answer_body = CASE WHEN more AND n.position = ANY (rare.answered) THEN i.answer_body ELSE n.answer_body END,
+                request = CASE WHEN n.request IS NOT NULL OR more AND n.position = ANY (rare.unrequested) THEN n.request
+                               ELSE i.request END,
+                wake_at = n.wake_at,
+                entries = CASE WHEN more AND n.position = ANY (rare.paged) THEN n.entries ELSE i.entries || n.entries END
+            FROM (
+                SELECT
+                    n.*, n.ordinality + inserted AS position,
+                    (SELECT i.ctid FROM intent i WHERE i.id = n.id) AS place
+                FROM unnest(updates) WITH ORDINALITY n OFFSET 0) n
+            -- After a lost tail a number may have gone to another intent.
+            WHERE i.ctid = n.place AND i.version = n.version - 1 AND i.hash = coalesce(n.hash, i.hash)
+            RETURNING n.position)
+        SELECT array_agg(d.position) INTO changed FROM done d;
+        IF cardinality(changed) IS DISTINCT FROM cardinality(updates) THEN
             missing := missing || ARRAY(
-                SELECT n.ordinality + inserted FROM unnest(updates) WITH ORDINALITY n
-                WHERE (SELECT i.version FROM intent i WHERE i.id = n.id AND i.journal_head = n.journal_head)
-                    IS DISTINCT FROM n.version);
+                SELECT n + inserted FROM generate_subscripts(updates, 1) n WHERE n + inserted <> ALL (coalesce(changed, '{}')));
         END IF;
     END IF;
 
@@ -406,7 +408,8 @@ BEGIN
         END IF;
     END IF;
 
-    IF counts IS NOT NULL THEN
+    -- Where nothing was written there is nothing to keep, and nothing to commit.
+    IF counts IS NOT NULL AND (missing IS NULL OR 0 < ANY (times)) THEN
         INSERT INTO reminder (kind, at, intents, counts, times)
         VALUES (CASE WHEN inserted > 0 THEN 'new' ELSE 'count' END, coalesce(remind_at, 0), fresh, counts, times);
     END IF;
@@ -465,6 +468,8 @@ SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column
 BEGIN
+    -- Should it be lost, all of it is, and is done again.
+    PERFORM set_config('synchronous_commit', 'off', true);
     WITH told AS (
         DELETE FROM reminder WHERE ctid = ANY (ARRAY(
             SELECT r.ctid FROM (

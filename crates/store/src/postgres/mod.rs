@@ -306,7 +306,7 @@ impl Postgres {
         !self.shared.tally.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
-    /// Writes counts that needed no write of their own, and adds to the tally what was written without a claim.
+    /// Writes counts that needed no write of their own, and adds up what was counted.
     pub(crate) async fn flush(&self) -> Result<(), StoreError> {
         let tally = &self.shared.take_tally();
         let written = self
@@ -322,7 +322,7 @@ impl Postgres {
             self.shared.tally.lock().unwrap_or_else(PoisonError::into_inner).merge(tally.clone());
         }
         written?;
-        self.readers.add_up().await
+        self.readers.add_up(self.now().await?).await
     }
 
     pub(crate) async fn notes(&self, kind: &str) -> Result<Vec<(String, String)>, StoreError> {

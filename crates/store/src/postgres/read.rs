@@ -27,6 +27,8 @@ const READERS: usize = 2;
 /// written anew as long as something is to be done about them.
 const NEW_LOOKS_MAX: i64 = 5000;
 const LOOKS_MAX: i64 = 200;
+/// So many reminders are looked at with one statement at most; as in `ledger_remind`.
+const REMINDERS_MAX: i64 = 200;
 /// Most statements about reminders in a row; what is left is for the next sweep.
 const REMINDINGS_MAX: usize = 100;
 
@@ -205,22 +207,28 @@ impl Readers {
         now: Timestamp,
         limit: usize,
     ) -> Result<Vec<IntentId>, StoreError> {
-        let sql = "SELECT looked_at, due FROM @ledger_remind($1, $2, $3)";
-        let now = now.as_millis();
         let mut due: Vec<i64> = Vec::new();
         for kind in kinds {
             let most = if *kind == "new" { NEW_LOOKS_MAX } else { LOOKS_MAX };
-            let values: Parameters<'_> = &[(kind, Type::TEXT), (&now, Type::INT8), (&most, Type::INT8)];
             for _ in 0..REMINDINGS_MAX {
-                let rows = self.rows(sql, values).await?;
-                let row = needed(rows.first(), "reminders without an answer")?;
-                due = get(row, 1)?;
-                if !due.is_empty() || get::<i64>(row, 0)? == 0 {
+                let looked_at;
+                (looked_at, due) = self.told(kind, now, most).await?;
+                if !due.is_empty() || looked_at == 0 {
                     break;
                 }
             }
         }
         Ok(due.into_iter().take(limit).map(IntentId::new).collect())
+    }
+
+    /// Looks at reminders once: at how many, and who is to be told of it.
+    async fn told(&self, kind: &str, now: Timestamp, most: i64) -> Result<(i64, Vec<i64>), StoreError> {
+        let sql = "SELECT looked_at, due FROM @ledger_remind($1, $2, $3)";
+        let values: Parameters<'_> =
+            &[(&kind, Type::TEXT), (&now.as_millis(), Type::INT8), (&most, Type::INT8)];
+        let rows = self.rows(sql, values).await?;
+        let row = needed(rows.first(), "reminders without an answer")?;
+        Ok((get(row, 0)?, get(row, 1)?))
     }
 
     /// Intents of a scope whose next attempt or lookup is due.
@@ -290,9 +298,15 @@ impl Readers {
         self.remind(&["new", "keep"], now, limit).await
     }
 
-    /// Adds to the tally what was counted with something else than a claim; with claims it is added as they are looked at.
-    pub(super) async fn add_up(&self) -> Result<(), StoreError> {
-        self.remind(&["count"], Timestamp::from_millis(0), 0).await.map(drop)
+    /// Adds to the tally what was counted with something else than a claim, and with claims whose reminder is due: where nobody
+    /// sweeps, those who ask for figures do this.
+    pub(super) async fn add_up(&self, now: Timestamp) -> Result<(), StoreError> {
+        for _ in 0..REMINDINGS_MAX {
+            if self.told("count", now, LOOKS_MAX).await?.0 < REMINDERS_MAX {
+                break;
+            }
+        }
+        self.remind(&["new"], now, 0).await.map(drop)
     }
 
     pub(super) async fn journal(&self, id: IntentId) -> Result<Vec<JournalRow>, StoreError> {

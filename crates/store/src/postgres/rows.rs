@@ -36,6 +36,16 @@ impl<'a> Field<'a> {
         Self::Int(at.map(Timestamp::as_millis))
     }
 
+    /// Whether it is a list without anything in it.
+    pub(super) fn is_empty(&self) -> bool {
+        match self {
+            Self::Ints(numbers) => numbers.is_empty(),
+            Self::Texts(texts) => texts.is_empty(),
+            Self::Rows(rows) => rows.is_empty(),
+            Self::Text(_) | Self::Bytes(_) | Self::Int(_) | Self::Bool(_) => false,
+        }
+    }
+
     fn type_number(&self) -> u32 {
         match self {
             Self::Text(_) => Type::TEXT.oid(),

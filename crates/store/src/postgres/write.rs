@@ -98,8 +98,10 @@ pub(super) async fn changes(
     }
     let rest = kinds.len() as i64 + 1;
     kinds.into_iter().for_each(|(tally, kind)| batch.count(kind, tally));
-    batch.count(rest, unwritten);
-    batch.times.push(1);
+    if !unwritten.is_empty() {
+        batch.count(rest, unwritten);
+        batch.times.push(1);
+    }
     let counts = batch.counted();
     let seldom = batch.seldom(&shared.row_types.seldom);
     let known_key = &shared.hasher.key()[..];
@@ -294,9 +296,9 @@ impl Batch {
         let keep_until = |stored: Option<&Stored>| stored.map(|stored| stored.record.keep_until());
         let Some(keep_after) = keep_until(after) else { return };
         let Some(keep_before) = keep_until(before) else {
-            let first_look = wake_after.map_or(line.at, |wake_at| wake_at.min(line.at + FIRST_LOOK));
-            let first_look = first_look.min(keep_after).as_millis();
-            self.remind_at = Some(self.remind_at.map_or(first_look, |at| at.min(first_look)));
+            let times = [Some(line.at + FIRST_LOOK), wake_after, Some(keep_after)];
+            let first_look = times.into_iter().flatten().map(Timestamp::as_millis);
+            self.remind_at = first_look.chain(self.remind_at).min();
             return;
         };
         let mut remind = |kind, at: Timestamp| {
@@ -345,65 +347,71 @@ impl Batch {
 
     /// What few batches have: one row, or none.
     fn seldom(&self, row_type: &RowType) -> Rows {
-        let numbers = [
-            &self.removals,
-            &self.removed_versions,
-            &self.paged,
-            &self.archived,
-            &self.answered,
-            &self.unrequested,
-            &self.buried,
-            &self.reminder_times,
-            &self.reminded,
-            &self.lane_changes,
-        ];
-        let rows =
-            [&self.agenda_before, &self.agenda_after, &self.lanes, &self.waiting_before, &self.waiting_after];
-        let mut seldom = Rows::of(row_type);
-        if numbers.iter().all(|numbers| numbers.is_empty()) && rows.iter().all(|rows| rows.is_empty()) {
-            return seldom;
-        }
-        let [
-            removals,
-            removed_versions,
-            paged,
-            archived,
-            answered,
-            unrequested,
-            buried,
-            times,
-            reminded,
-            lanes,
-        ] = numbers.map(|numbers| Field::Ints(numbers));
-        let [agenda_before, agenda_after, lane_states, waiting_before, waiting_after] = rows.map(Field::Rows);
         let kinds: Vec<Option<&str>> = self.reminder_kinds.iter().copied().map(Some).collect();
         let not_kept: Vec<Option<&str>> = self.not_kept.iter().map(Option::as_deref).collect();
-        let (kinds, not_kept) = (Field::Texts(&kinds), Field::Texts(&not_kept));
-        // In the order of the type.
-        seldom.push([
-            removals,
-            removed_versions,
-            paged,
-            archived,
-            not_kept,
-            answered,
-            unrequested,
-            buried,
-            kinds,
-            times,
-            reminded,
-            agenda_before,
-            agenda_after,
-            lanes,
-            lane_states,
-            waiting_before,
-            waiting_after,
-        ]);
+        let fields = self.seldom_fields(&kinds, &not_kept);
+        let mut seldom = Rows::of(row_type);
+        if !fields.iter().all(|(_, field)| field.is_empty()) {
+            seldom.push(fields.map(|(_, field)| field));
+        }
         seldom
+    }
+
+    /// In the order of the type.
+    fn seldom_fields<'a>(
+        &'a self,
+        reminder_kinds: &'a [Option<&'a str>],
+        not_kept: &'a [Option<&'a str>],
+    ) -> [(&'static str, Field<'a>); 17] {
+        [
+            ("removals", Field::Ints(&self.removals)),
+            ("removed_versions", Field::Ints(&self.removed_versions)),
+            ("paged", Field::Ints(&self.paged)),
+            ("archived", Field::Ints(&self.archived)),
+            ("not_kept", Field::Texts(not_kept)),
+            ("answered", Field::Ints(&self.answered)),
+            ("unrequested", Field::Ints(&self.unrequested)),
+            ("buried", Field::Ints(&self.buried)),
+            ("reminder_kinds", Field::Texts(reminder_kinds)),
+            ("reminder_times", Field::Ints(&self.reminder_times)),
+            ("reminded", Field::Ints(&self.reminded)),
+            ("agenda_before", Field::Rows(&self.agenda_before)),
+            ("agenda_after", Field::Rows(&self.agenda_after)),
+            ("lane_changes", Field::Ints(&self.lane_changes)),
+            ("lanes", Field::Rows(&self.lanes)),
+            ("waiting_before", Field::Rows(&self.waiting_before)),
+            ("waiting_after", Field::Rows(&self.waiting_after)),
+        ]
     }
 }
 
 fn waiting_fields<'a>(position: i64, place: &Queued<'a>) -> [Field<'a>; 4] {
     let (rank, until) = (Field::Int(Some(place.rank)), Field::at(Some(place.until)));
     [Field::Text(Some(place.lane)), rank, Field::Int(Some(position)), until]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_seldom_is_in_the_order_of_the_type() {
+        let row_type = || RowType::new("t", 1, 2);
+        let types = RowTypes {
+            intent: row_type(),
+            agenda: row_type(),
+            lane: row_type(),
+            lane_waiting: row_type(),
+            entry: row_type(),
+            seldom: row_type(),
+        };
+        let batch = Batch::new(&types);
+        let names = batch.seldom_fields(&[], &[]).map(|(name, _)| name);
+        let sql = super::super::open::MIGRATIONS[0];
+        let of_type = sql.split_once("CREATE TYPE seldom AS (").and_then(|(_, rest)| rest.split_once("\n)"));
+        let lines =
+            of_type.expect("there is a type").0.lines().filter_map(|line| line.split_whitespace().next());
+        assert_eq!(lines.collect::<Vec<_>>(), names);
+        assert!(batch.seldom(&types.seldom).is_empty());
+    }
 }

@@ -3,8 +3,8 @@
 use futures_util::future::join_all;
 use twicesafe_core::journal::Event;
 use twicesafe_core::{
-    Action, Answer, Forget, IntentId, MarkUndone, Notice, OnMismatch, Outcome, Policy, Recipe, Recovery,
-    Refusal, Renew, Replay, Report, Reset, Status, Timestamp, Verdict, WaitCause,
+    Action, Actor, Answer, Forget, IntentId, MarkUndone, Notice, OnMismatch, Outcome, Policy, Recipe,
+    Recovery, Refusal, Renew, Replay, Report, Reset, Status, Timestamp, Verdict, WaitCause,
 };
 use twicesafe_store::{Applied, Order};
 
@@ -249,6 +249,25 @@ pub async fn s14_what_was_agreed_first_stands(world: &World) {
     assert_eq!(told.notices, [Notice::PolicyDiffers]);
     let told = world.tell(claim("k", &first)).await;
     assert!(told.notices.is_empty());
+}
+
+/// A renewal has no journal entry, so that neither version nor journal tells who of two wrote it.
+pub async fn s11_of_two_who_believe_the_same_only_one_writes_what_it_decided(world: &World) {
+    let claimed = world.tell(claim("k", &Policy::default())).await;
+    let renewing = |who: &str| {
+        let holder = Some(Actor::new(who).unwrap());
+        about(&claimed, "caller", Action::Renew(Renew { fence: permit(&claimed).fence, holder }))
+    };
+    for who in ["x", "y"] {
+        let renewed = world.other.apply_one(renewing(who)).await.unwrap().stored.unwrap();
+        let stored = world.store.find(&name("k")).await.unwrap().unwrap();
+        assert_eq!(stored.record.attempt.as_ref().unwrap().holder.as_str(), who);
+        assert_eq!(*renewed, stored, "what was told is what is kept");
+    }
+    // At the same instant, with the same words: whoever is second decides again.
+    let (x, y) = tokio::join!(world.store.apply_one(renewing("a")), world.other.apply_one(renewing("b")));
+    let (x, y) = (x.unwrap().stored.unwrap(), y.unwrap().stored.unwrap());
+    assert_ne!(x.version, y.version);
 }
 
 pub async fn a_wrong_belief_is_put_right(world: &World) {

@@ -99,6 +99,7 @@ every_store! {
         s29_what_others_changed_is_seen_at_once
         s11_fences_grow_over_attempts_and_generations
         s11_a_stale_report_cannot_write
+        s11_of_two_who_believe_the_same_only_one_writes_what_it_decided
         s12_the_same_claim_gets_the_same_permit
         s12_the_same_report_is_taken_once
         s14_what_was_agreed_first_stands

@@ -3,11 +3,11 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use twicesafe_core::{Code, Policy};
+use twicesafe_core::{Code, Policy, Verdict};
 use twicesafe_store::{Address, Options, Store};
 
 use super::check_refused;
-use crate::orders::{claim, name, permit};
+use crate::orders::{answered, claim, name, permit, settle};
 use crate::world::{Database, alone, needed};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -60,6 +60,21 @@ async fn a_search_path_without_a_schema_is_told_what_to_do() {
     check_refused(&nowhere, Code::LedgerUnfit).await;
     database.run("CREATE SCHEMA nowhere").await;
     drop(Store::open(&nowhere, Options::default()).await.unwrap());
+    database.delete().await;
+}
+
+/// As after a move by logical replication, which does not take the sequence along.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s1_a_number_that_is_given_twice_makes_no_second_permit() {
+    let database = Database::create().await;
+    let open = async || Store::open(&Address::Postgres(database.url()), Options::default()).await.unwrap();
+    let store = open().await;
+    let claimed = store.apply_one(claim("k", &Policy::default()).into()).await.unwrap();
+    let number = claimed.stored.as_ref().unwrap().id.number();
+    store.apply_one(settle(&claimed, answered("once"))).await.unwrap();
+    database.run(&format!("SELECT setval('intent_number', {number}, false)")).await;
+    let again = open().await.apply_one(claim("k", &Policy::default()).into()).await.unwrap();
+    assert!(matches!(again.verdict, Verdict::Replay(_)), "{:?}", again.verdict);
     database.delete().await;
 }
 
