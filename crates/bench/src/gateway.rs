@@ -14,7 +14,7 @@ use tokio::sync::Mutex;
 use crate::Plan;
 use crate::harness::{self, Key, Load, Subject};
 use crate::raw_log::RawLog;
-use crate::report::{Report, median};
+use crate::report::{Report, median, middle};
 use crate::server::{Failure, Line, Serving, fill, http_end, lines};
 use crate::subject::ANSWER_BYTES;
 
@@ -270,11 +270,7 @@ pub(crate) async fn soak(plan: &Plan, report: &Report) -> Result<(), Box<dyn std
     tokio::time::sleep(Duration::from_secs(35)).await;
     let tenths: Vec<f64> = resident
         .chunks(resident.len().div_ceil(10).max(1))
-        .map(|tenth| {
-            let mut tenth = tenth.to_vec();
-            tenth.sort_by(f64::total_cmp);
-            tenth[tenth.len() / 2]
-        })
+        .map(|tenth| middle(&mut tenth.to_vec()))
         .collect();
     let shown: Vec<String> = tenths.iter().map(|tenth| format!("{tenth:.0}")).collect();
     report.line(&format!("memory by tenths of the time: {} MB", shown.join(", ")));

@@ -11,7 +11,7 @@ use twicesafe_store::{Address, Options};
 
 use crate::Plan;
 use crate::harness::{self, Load, Run};
-use crate::report::{Report, median};
+use crate::report::{Report, median, middle};
 use crate::subject::Guarded;
 
 pub(crate) async fn measure(
@@ -111,8 +111,7 @@ async fn reopen(plan: &Plan, report: &Report, path: &Path) -> Result<(), Box<dyn
         store.store.now().await?;
         took.push(started.elapsed().as_secs_f64());
     }
-    took.sort_by(f64::total_cmp);
-    report.at_most("reopening after SIGKILL", took[took.len() / 2], "s", 0.2);
+    report.at_most("reopening after SIGKILL", middle(&mut took), "s", 0.2);
     Ok(())
 }
 

@@ -12,7 +12,7 @@ use tokio::sync::Mutex;
 use crate::Plan;
 use crate::gateway::destination;
 use crate::harness::{self, Key, Load, Run, Subject};
-use crate::report::{Report, median};
+use crate::report::{Report, median, middle};
 use crate::server::{Failure, Line, Serving, http_end, lines, resp, resp_end};
 
 /// The body of an event, and of one of the backlog.
@@ -179,8 +179,7 @@ async fn arrivals(
     }
     report.compare("acknowledgements, nothing handed over", "Redis", &theirs, "Twicesafe", &alone, Some(0.5));
     report.at_most("p99 of an acknowledgement", median(&alone).p99.as_secs_f64() * 1000.0, "ms", 100.0);
-    drained.sort_by(f64::total_cmp);
-    let drain = drained[drained.len() / 2];
+    let drain = middle(&mut drained);
     report.line(&format!("handed over afterwards, to a local target: {drain:.0}/s"));
     report.at_least("handed over against arrived", drain / median(&alone).ops_per_second, 0.5);
     let runs: Vec<Run> = beside.iter().map(|(run, _)| run.clone()).collect();
@@ -193,8 +192,7 @@ async fn arrivals(
         None,
     );
     let mut meanwhile: Vec<f64> = beside.iter().map(|(_, rate)| *rate).collect();
-    meanwhile.sort_by(f64::total_cmp);
-    report.line(&format!("handed over meanwhile: {:.0}/s", meanwhile[meanwhile.len() / 2]));
+    report.line(&format!("handed over meanwhile: {:.0}/s", middle(&mut meanwhile)));
     Ok(())
 }
 

@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::Plan;
 use crate::gateway::{Running, oneself_as, request_end};
 use crate::harness::{self, Key, Load, Subject};
-use crate::report::{Report, median};
+use crate::report::{Report, median, middle};
 use crate::server::{Failure, Line, Serving, http_end, lines};
 
 /// What tells this program to be the provider.
@@ -210,8 +210,7 @@ pub(crate) async fn measure(
         ));
         beyond.push(millis(through) - millis(direct));
     }
-    beyond.sort_by(f64::total_cmp);
-    report.at_most("what the gateway adds to the first token, p50", beyond[beyond.len() / 2], "ms", 2.0);
+    report.at_most("what the gateway adds to the first token, p50", middle(&mut beyond), "ms", 2.0);
 
     report.heading("Pinned answers against LiteLLM's proxy with its cache on, 64 connections");
     let program = plan

@@ -55,8 +55,7 @@ impl Report {
     pub(crate) fn tail(&self, what: &str, runs: &[Run], at_most: f64) {
         let mut ratios: Vec<f64> =
             runs.iter().map(|run| run.p99.as_secs_f64() / run.p50.as_secs_f64()).collect();
-        ratios.sort_by(f64::total_cmp);
-        let ratio = ratios[ratios.len() / 2];
+        let ratio = middle(&mut ratios);
         let met = if ratio <= at_most { "met" } else { "MISSED" };
         self.line(&format!("{what}: p99 is {ratio:.1} times p50 [goal at most {at_most}: {met}]"));
     }
@@ -81,6 +80,12 @@ fn goal(value: f64, wanted: Option<f64>) -> String {
 
 fn millis(span: Duration) -> f64 {
     span.as_secs_f64() * 1000.0
+}
+
+/// The figure in the middle.
+pub(crate) fn middle(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
 }
 
 /// The run in the middle, by rate.

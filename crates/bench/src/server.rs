@@ -12,7 +12,7 @@ use tokio::sync::Mutex;
 
 use crate::Plan;
 use crate::harness::{self, FILLED, Key, Load, Subject};
-use crate::report::Report;
+use crate::report::{Report, middle};
 use crate::subject::{ANSWER_BYTES, SCOPE};
 
 pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -279,11 +279,6 @@ pub(crate) async fn measure(
         report.compare(&what, "Redis", &theirs, "Twicesafe", &ours, Some(wanted));
     }
     Ok(())
-}
-
-fn middle(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }
 
 /// Ten thousand who wait for an answer that does not come, and what that costs.

@@ -182,7 +182,7 @@ CREATE VIEW tallied AS
 
 -- What few batches have. Rows of `agenda_after` are new: what was there before is in `agenda_before`. Of entries that are
 -- `paged`, what is there first becomes a page of its own. Those `answered` keep the answer they have. Requests stay where
--- none comes, but for `unrequested`. In place of the number of an intent its position in the batch is given.
+-- none comes, but for `unrequested`. But for `removals`, an intent is given by its position in the batch.
 CREATE TYPE seldom AS (
     removals         bigint[],
     removed_versions bigint[],

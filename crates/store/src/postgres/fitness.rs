@@ -1,5 +1,5 @@
-//! Whether a database keeps what it acknowledges (S42), and every text, and knows what is asked of it. Asked of every connection when it is made: settings change
-//! beneath processes that run, and the next server may be another one.
+//! Whether a database keeps what it acknowledges (S42), and every text, and knows what is asked of it. Asked of every connection
+//! when it is made: settings change beneath processes that run, and the next server may be another one.
 
 use tokio_postgres::Client;
 
