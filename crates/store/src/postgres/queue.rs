@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tokio::sync::{Mutex, Notify, mpsc};
+use tokio::sync::{Mutex, MutexGuard, Notify, mpsc};
 
 use super::CONNECTIONS;
 use super::worker::Task;
@@ -13,11 +13,10 @@ use crate::BATCH_MAX;
 /// Batches that are under way at a time whatever waits. With more, each would be smaller, and what a batch costs by itself
 /// count for more. The other workers are there for when one waits for somebody's lock.
 const FLIGHTS: usize = 2;
-/// Beside one that is under way another one leaves with at least this share of its commands (one in so many), so that those
-/// who were answered together go on together.
-const SHARE: usize = 2;
-/// So long others are waited for at most: what is under way may be stuck.
-const COMPANY_MAX: Duration = Duration::from_millis(5);
+/// So many commands are worth what a batch costs by itself: while more are expected, it waits for company up to this.
+const COMPANY: usize = 24;
+/// So long others are waited for at most: they may not come, and what is under way may be stuck.
+const COMPANY_MAX: Duration = Duration::from_millis(3);
 /// So many commands make another batch worth its while.
 const FULL_FLIGHT: usize = 48;
 /// So many leave together at most, unless more wait than that for each connection: whoever was answered together comes back together, and all
@@ -33,30 +32,52 @@ pub(super) enum Errand {
 
 /// What workers take errands from.
 pub(super) struct Queue {
-    errands: Mutex<mpsc::Receiver<Errand>>,
+    desk: Mutex<Desk>,
+    /// Told to the worker that has been free for the shortest time: its connection has at hand what the next batch needs.
+    free: Notify,
     /// Batches under way, and commands in them.
     flights: AtomicUsize,
     flying: AtomicUsize,
     landed: Notify,
 }
 
+/// What one worker at a time has.
+struct Desk {
+    errands: mpsc::Receiver<Errand>,
+    about: About,
+}
+
 impl Queue {
     pub(super) fn new(errands: mpsc::Receiver<Errand>) -> Self {
         let (flights, flying) = Default::default();
-        Self { errands: Mutex::new(errands), flights, flying, landed: Notify::new() }
+        let desk = Mutex::new(Desk { errands, about: About::default() });
+        Self { desk, free: Notify::new(), flights, flying, landed: Notify::new() }
     }
 
-    /// Whether so many commands are worth a batch now.
-    fn may_leave(&self, commands: usize, alone: bool) -> bool {
-        let (flights, flying) = (self.flights.load(Ordering::Acquire), self.flying.load(Ordering::Acquire));
-        commands >= FULL_FLIGHT || flights < FLIGHTS && (alone || commands * SHARE >= flying)
+    /// Whether so many commands are worth a batch now. `alone` are those for whom others were waited for long enough.
+    fn may_leave(&self, commands: usize, expected: usize, alone: bool) -> bool {
+        let is_free = self.flights.load(Ordering::Acquire) < FLIGHTS;
+        commands >= FULL_FLIGHT || is_free && (alone || commands >= expected)
+    }
+
+    async fn desk(&self) -> MutexGuard<'_, Desk> {
+        loop {
+            if let Ok(desk) = self.desk.try_lock() {
+                return desk;
+            }
+            self.free.notified().await;
+        }
     }
 
     /// Whatever waits, as soon as it may leave. `None` once nobody can send errands any more and none is left.
     pub(super) async fn take(self: &Arc<Self>) -> Option<(Vec<Task>, Flight)> {
-        let mut errands = self.errands.lock().await;
+        // Dropped after the desk is free.
+        let _next = Next(&self.free);
+        let mut desk = self.desk().await;
+        let Desk { errands, about } = &mut *desk;
         let mut tasks = Vec::new();
         let mut next = Some(errands.recv().await?);
+        let expected = about.expected();
         let mut company = std::pin::pin!(tokio::time::sleep(COMPANY_MAX));
         let mut yielded = false;
         loop {
@@ -72,7 +93,7 @@ impl Queue {
             }
             // Asked once: it may come true between two questions.
             let alone = company.is_elapsed();
-            if !self.may_leave(tasks.len(), alone) {
+            if !self.may_leave(tasks.len(), expected, alone) {
                 tokio::select! {
                     errand = errands.recv() => next = errand,
                     () = self.landed.notified() => {}
@@ -88,8 +109,36 @@ impl Queue {
                 next = errands.try_recv().ok();
             }
         }
+        about.saw(self.flying.load(Ordering::Acquire) + tasks.len() + errands.len());
         let flight = Flight::leave(self, tasks.len());
         Some((tasks, flight))
+    }
+}
+
+/// Lets the next one come to the desk.
+struct Next<'a>(&'a Notify);
+
+impl Drop for Next<'_> {
+    fn drop(&mut self) {
+        self.0.notify_last();
+    }
+}
+
+/// How many commands are about, on an average of the last batches: waiting, leaving and under way.
+#[derive(Default)]
+struct About {
+    /// In eighths.
+    eighths: usize,
+}
+
+impl About {
+    fn saw(&mut self, commands: usize) {
+        self.eighths = self.eighths - self.eighths / 8 + commands;
+    }
+
+    /// How many a batch waits for: seven in eight, so that nobody waits for the last ones, who may be about something else.
+    fn expected(&self) -> usize {
+        (self.eighths * 7 / 64).min(COMPANY)
     }
 }
 
@@ -129,19 +178,32 @@ mod tests {
     #[test]
     fn batches_leave_in_company() {
         let queue = Arc::new(Queue::new(mpsc::channel(1).1));
-        assert!(queue.may_leave(1, false), "nothing is under way");
+        assert!(queue.may_leave(1, 0, false), "nobody is expected");
+        assert!(!queue.may_leave(4, 5, false));
+        assert!(queue.may_leave(5, 5, false));
+        assert!(queue.may_leave(1, 5, true), "nobody came");
         let first = Flight::leave(&queue, 10);
-        assert!(!queue.may_leave(4, false), "fewer than half");
-        assert!(queue.may_leave(5, false));
-        assert!(queue.may_leave(1, true), "nobody came");
+        assert!(queue.may_leave(5, 5, false), "one is under way");
         let second = Flight::leave(&queue, 5);
-        assert!(!queue.may_leave(FULL_FLIGHT - 1, true), "two are enough");
-        assert!(queue.may_leave(FULL_FLIGHT, false));
+        assert!(!queue.may_leave(FULL_FLIGHT - 1, 5, true), "two are enough");
+        assert!(queue.may_leave(FULL_FLIGHT, 5, false));
         drop(first);
-        assert!(!queue.may_leave(2, false));
-        assert!(queue.may_leave(3, false));
+        assert!(queue.may_leave(5, 5, false));
         drop(second);
-        assert!(queue.may_leave(1, false));
+    }
+
+    #[test]
+    fn as_many_are_expected_as_are_about() {
+        let mut about = About::default();
+        assert_eq!(about.expected(), 0, "nothing is known");
+        let mut expected_of = |commands: usize| {
+            (0..64).for_each(|_| about.saw(commands));
+            about.expected()
+        };
+        assert_eq!(expected_of(1), 0, "who is alone waits for nobody");
+        assert_eq!(expected_of(12), 10);
+        assert_eq!(expected_of(1_000), COMPANY);
+        assert!(expected_of(2) <= 2, "the others are gone");
     }
 
     #[test]
@@ -160,13 +222,12 @@ mod tests {
     async fn nobody_waits_for_ever_for_company() {
         let (sender, errands) = mpsc::channel(4);
         let queue = Arc::new(Queue::new(errands));
-        let stuck = Flight::leave(&queue, 10);
+        (0..64).for_each(|_| queue.desk.try_lock().expect("it is free").about.saw(10));
         sender.send(Errand::Several(Vec::new())).await.expect("there is room");
         let since = Instant::now();
         let (_, flight) = queue.take().await.expect("the queue is open");
         assert!(since.elapsed() >= COMPANY_MAX, "others are waited for");
         drop(flight);
-        drop(stuck);
 
         drop(sender);
         assert!(queue.take().await.is_none(), "nobody can send any more");
