@@ -85,6 +85,12 @@ CREATE TABLE request (
     body            BLOB NOT NULL
 );
 
+-- The second half of a request's body, where a page would hold only one such body: it holds three halves.
+CREATE TABLE request_rest (
+    intent          INTEGER PRIMARY KEY,
+    body            BLOB NOT NULL
+);
+
 -- Everything that is not simply done: what waits for time, for a caller or for a person.
 CREATE TABLE agenda (
     status          TEXT NOT NULL,

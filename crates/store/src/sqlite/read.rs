@@ -379,8 +379,17 @@ pub(super) fn earlier(connection: &Connection, id: IntentId) -> Result<Vec<Earli
 }
 
 pub(super) fn request(connection: &Connection, id: IntentId) -> Result<Option<Bytes>, StoreError> {
-    let mut statement = prepared(connection, "SELECT body FROM request WHERE intent = ?1")?;
-    let body: Option<Vec<u8>> = ran(statement.query_row([id.number()], |row| row.get(0)).optional())?;
+    let mut statement = prepared(
+        connection,
+        "SELECT r.body, h.body FROM request r LEFT JOIN request_rest h ON h.intent = r.intent WHERE r.intent = ?1",
+    )?;
+    let body = ran(statement
+        .query_row([id.number()], |row| {
+            let mut body: Vec<u8> = row.get(0)?;
+            body.extend(row.get_ref(1)?.as_blob_or_null()?.unwrap_or_default());
+            Ok(body)
+        })
+        .optional())?;
     Ok(body.map(Bytes::from))
 }
 

@@ -11,6 +11,9 @@ use crate::error::StoreError;
 use crate::plan::{Agenda, Change, JournalRow, Queued, Stored};
 use crate::tally::Tally;
 
+/// Lengths of bodies of which one fills more than half of a page of 4 KB, and half of one no more than a third.
+const HALVED: std::ops::RangeInclusive<usize> = 2_031..=2_690;
+
 /// What writes changes, prepared once: finding a statement by its text takes a third as long as running it.
 pub(super) struct Statements<'c> {
     connection: &'c Connection,
@@ -69,16 +72,7 @@ pub(super) fn change(
     {
         lane(statements, place.lane.as_str(), lane_after)?;
     }
-    if change.drops_request() {
-        ran(statements.get("DELETE FROM request WHERE intent = ?1")?.execute([id]))?;
-    }
-    if let (Some(body), Some(after)) = (&change.request, &change.after) {
-        let statement = statements
-            .get("INSERT OR REPLACE INTO request (intent, generation, body) VALUES (?1, ?2, ?3)")?;
-        let executed = statement.execute(params![id, after.record.generation, &body[..]]);
-        statement.clear_bindings();
-        ran(executed)?;
-    }
+    requests(statements, id, change)?;
     if change.after.is_none() {
         let statement = statements.get("DELETE FROM journal WHERE intent = ?1")?;
         ran(statement.execute([id]))?;
@@ -239,6 +233,34 @@ fn answers(statements: &mut Statements<'_>, id: i64, change: &Change) -> Result<
         ran(statements.get("DELETE FROM earlier_answer WHERE intent = ?1")?.execute([id]))?;
     }
     Ok(())
+}
+
+fn requests(statements: &mut Statements<'_>, id: i64, change: &Change) -> Result<(), StoreError> {
+    if change.drops_request() {
+        ran(statements.get("DELETE FROM request WHERE intent = ?1")?.execute([id]))?;
+    }
+    if change.drops_request() || change.before.is_some() && change.request.is_some() {
+        ran(statements.get("DELETE FROM request_rest WHERE intent = ?1")?.execute([id]))?;
+    }
+    let (Some(body), Some(after)) = (&change.request, &change.after) else { return Ok(()) };
+    let (body, rest) = halved(body);
+    let statement =
+        statements.get("INSERT OR REPLACE INTO request (intent, generation, body) VALUES (?1, ?2, ?3)")?;
+    let executed = statement.execute(params![id, after.record.generation, body]);
+    statement.clear_bindings();
+    ran(executed)?;
+    if !rest.is_empty() {
+        let statement = statements.get("INSERT INTO request_rest (intent, body) VALUES (?1, ?2)")?;
+        let executed = statement.execute(params![id, rest]);
+        statement.clear_bindings();
+        ran(executed)?;
+    }
+    Ok(())
+}
+
+/// A body of which a page would hold only one, in two halves of which a page holds three; any other whole.
+fn halved(body: &[u8]) -> (&[u8], &[u8]) {
+    body.split_at(if HALVED.contains(&body.len()) { body.len().div_ceil(2) } else { body.len() })
 }
 
 fn agenda(statements: &mut Statements<'_>, id: i64, change: &Change) -> Result<(), StoreError> {

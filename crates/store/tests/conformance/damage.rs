@@ -130,6 +130,14 @@ pub async fn s40_a_cut_end_is_found(world: &World) {
     }
 }
 
+/// A request that SQLite keeps in two halves, and its end.
+const LONG: [u8; 2_307] = {
+    let mut long = [b'.'; 2_307];
+    long.last_chunk_mut::<10>().unwrap().copy_from_slice(END);
+    long
+};
+const END: &[u8] = b"hidden end";
+
 pub async fn s40_forgotten_text_is_nowhere(world: &World) {
     let policy = Policy::default();
     let order = claim("the secret key", &policy).with_request(b"the secret request");
@@ -138,10 +146,9 @@ pub async fn s40_forgotten_text_is_nowhere(world: &World) {
     let done = world.tell(settle(&claimed, Outcome::Answered(answer.clone()))).await;
     let fresh =
         world.tell(about(&done, "ann", Action::Reset(Reset { generation: 1, reason: "again".into() }))).await;
-    let order = claim("the secret key", &policy).with_request(b"the secret request");
-    let claimed = world.tell(order).await;
+    let claimed = world.tell(claim("the secret key", &policy).with_request(&LONG)).await;
     let done = world.tell(settle(&claimed, Outcome::Answered(answer))).await;
-    let secrets = ["the secret".to_owned(), hex(b"the secret"), hex(&[7; 16])];
+    let secrets = ["the secret".to_owned(), hex(b"the secret"), hex(&[7; 16]), hex(END)];
     let before = world.dump().await;
     assert!(secrets.iter().all(|secret| before.contains(secret)), "the test can see what is there");
     world.tell(about(&done, "ann", Action::Forget(Forget { reason: "asked to".into() }))).await;

@@ -122,6 +122,7 @@ every_store! {
         s11_a_kept_answer_and_evidence_survive
         s24_what_is_known_of_a_lookup_survives
         s31_requests_survive_until_the_next_generation
+        s31_requests_of_every_length_survive
         s29_answers_of_earlier_generations_survive
         everything_is_there_after_a_restart
         times_and_figures_of_every_policy_survive

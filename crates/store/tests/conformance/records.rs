@@ -145,6 +145,38 @@ pub async fn s31_requests_survive_until_the_next_generation(world: &World) {
     assert_eq!(request("k").await, None, "what was asked for before must not be sent for what is asked now");
 }
 
+/// Ends alike, however much of its end is taken.
+pub const BODY: [u8; 9000] = {
+    let mut body = [b'.'; 9000];
+    let mut at = 0;
+    while at < body.len() {
+        body[at] = b'!' + (at % 89) as u8;
+        at += 1;
+    }
+    body
+};
+
+pub async fn s31_requests_of_every_length_survive(world: &World) {
+    let policy = Policy::default();
+    let request = async |key: &str| world.other.dossier(&name(key)).await.unwrap().unwrap().request;
+    for length in [1, 2_030, 2_031, 2_307, 2_690, 2_691, 9_000] {
+        let key = format!("of {length}");
+        let body: &'static [u8] = &BODY[BODY.len() - length..];
+        let claimed = world.tell(claim(&key, &policy).with_request(body)).await;
+        assert_eq!(request(&key).await.as_deref(), Some(body), "{length}");
+        // Shorter, so that nothing of the first may be left behind it.
+        world.tell(settle(&claimed, Outcome::refused(Answer::of("bad")))).await;
+        let better = claim(&key, &policy).with_input(&Recipe::raw(), b"2").with_request(b"second");
+        let claimed = world.tell(better).await;
+        assert_eq!(request(&key).await.as_deref(), Some(&b"second"[..]), "{length}");
+        world.tell(settle(&claimed, Outcome::refused(Answer::of("bad")))).await;
+        let longer = claim(&key, &policy).with_input(&Recipe::raw(), b"3").with_request(body);
+        let claimed = world.tell(longer).await;
+        assert_eq!(request(&key).await.as_deref(), Some(body), "{length}");
+        world.tell(settle(&claimed, answered("done"))).await;
+    }
+}
+
 pub async fn s29_answers_of_earlier_generations_survive(world: &World) {
     let policy = Policy::default();
     let endings = [
