@@ -82,6 +82,7 @@ CREATE TABLE earlier_answer (
 CREATE TABLE request (
     intent          INTEGER PRIMARY KEY,
     generation      INTEGER NOT NULL,
+    length          INTEGER NOT NULL,           -- of all of the body
     body            BLOB NOT NULL
 );
 

@@ -13,9 +13,13 @@ use crate::BATCH_MAX;
 /// Batches that are under way at a time whatever waits. With more, each would be smaller, and what a batch costs by itself
 /// count for more. The other workers are there for when one waits for somebody's lock.
 const FLIGHTS: usize = 2;
+/// Beside one that is under way another one leaves with at least this share of its commands (one in so many), so that those
+/// who were answered together go on together.
+const SHARE: usize = 2;
 /// So many commands are worth what a batch costs by itself: while more are expected, it waits for company up to this.
 const COMPANY: usize = 24;
-/// So long others are waited for at most: they may not come, and what is under way may be stuck.
+/// So long others are waited for at most, but for one of two batches under way to come back: they may not come, and what is under way may
+/// be stuck.
 const COMPANY_MAX: Duration = Duration::from_millis(3);
 /// So many commands make another batch worth its while.
 const FULL_FLIGHT: usize = 48;
@@ -24,16 +28,16 @@ const FULL_FLIGHT: usize = 48;
 const FLIGHT_MAX: usize = 64;
 
 /// What workers take.
-pub(super) enum Errand {
-    One(Box<Task>),
+pub(super) enum Errand<T = Task> {
+    One(Box<T>),
     /// Given together: those about the same intent are applied in this order.
-    Several(Vec<Task>),
+    Several(Vec<T>),
 }
 
 /// What workers take errands from.
-pub(super) struct Queue {
-    desk: Mutex<Desk>,
-    /// Told to the worker that has been free for the shortest time: its connection has at hand what the next batch needs.
+pub(super) struct Queue<T = Task> {
+    desk: Mutex<Desk<T>>,
+    /// Told to the worker that has waited for the shortest time: its connection has at hand what the next batch needs.
     free: Notify,
     /// Batches under way, and commands in them.
     flights: AtomicUsize,
@@ -42,13 +46,13 @@ pub(super) struct Queue {
 }
 
 /// What one worker at a time has.
-struct Desk {
-    errands: mpsc::Receiver<Errand>,
+struct Desk<T> {
+    errands: mpsc::Receiver<Errand<T>>,
     about: About,
 }
 
-impl Queue {
-    pub(super) fn new(errands: mpsc::Receiver<Errand>) -> Self {
+impl<T> Queue<T> {
+    pub(super) fn new(errands: mpsc::Receiver<Errand<T>>) -> Self {
         let (flights, flying) = Default::default();
         let desk = Mutex::new(Desk { errands, about: About::default() });
         Self { desk, free: Notify::new(), flights, flying, landed: Notify::new() }
@@ -56,11 +60,12 @@ impl Queue {
 
     /// Whether so many commands are worth a batch now. `alone` are those for whom others were waited for long enough.
     fn may_leave(&self, commands: usize, expected: usize, alone: bool) -> bool {
-        let is_free = self.flights.load(Ordering::Acquire) < FLIGHTS;
-        commands >= FULL_FLIGHT || is_free && (alone || commands >= expected)
+        let (flights, flying) = (self.flights.load(Ordering::Acquire), self.flying.load(Ordering::Acquire));
+        let are_enough = commands >= expected && commands * SHARE >= flying;
+        commands >= FULL_FLIGHT || flights < FLIGHTS && (alone || are_enough)
     }
 
-    async fn desk(&self) -> MutexGuard<'_, Desk> {
+    async fn desk(&self) -> MutexGuard<'_, Desk<T>> {
         loop {
             if let Ok(desk) = self.desk.try_lock() {
                 return desk;
@@ -70,7 +75,7 @@ impl Queue {
     }
 
     /// Whatever waits, as soon as it may leave. `None` once nobody can send errands any more and none is left.
-    pub(super) async fn take(self: &Arc<Self>) -> Option<(Vec<Task>, Flight)> {
+    pub(super) async fn take(self: &Arc<Self>) -> Option<(Vec<T>, Flight<T>)> {
         // Dropped after the desk is free.
         let _next = Next(&self.free);
         let mut desk = self.desk().await;
@@ -109,7 +114,13 @@ impl Queue {
                 next = errands.try_recv().ok();
             }
         }
-        about.saw(self.flying.load(Ordering::Acquire) + tasks.len() + errands.len());
+        let seen = self.flying.load(Ordering::Acquire) + tasks.len() + errands.len();
+        // Whom it waited for in vain nobody else waits for.
+        if company.is_elapsed() && tasks.len() < expected {
+            about.is(seen)
+        } else {
+            about.saw(seen)
+        }
         let flight = Flight::leave(self, tasks.len());
         Some((tasks, flight))
     }
@@ -127,18 +138,26 @@ impl Drop for Next<'_> {
 /// How many commands are about, on an average of the last batches: waiting, leaving and under way.
 #[derive(Default)]
 struct About {
-    /// In eighths.
-    eighths: usize,
+    /// In parts.
+    average: usize,
 }
 
 impl About {
+    const PARTS: usize = 64;
+    /// More than this makes no difference.
+    const MOST: usize = COMPANY * 2;
+
+    fn is(&mut self, commands: usize) {
+        self.average = commands.min(Self::MOST) * Self::PARTS;
+    }
+
     fn saw(&mut self, commands: usize) {
-        self.eighths = self.eighths - self.eighths / 8 + commands;
+        self.average = self.average - self.average / 8 + commands.min(Self::MOST) * Self::PARTS / 8;
     }
 
     /// How many a batch waits for: seven in eight, so that nobody waits for the last ones, who may be about something else.
     fn expected(&self) -> usize {
-        (self.eighths * 7 / 64).min(COMPANY)
+        (self.average * 7 / 8 / Self::PARTS).min(COMPANY)
     }
 }
 
@@ -148,20 +167,20 @@ fn has_room(commands: usize, left: usize) -> bool {
 }
 
 /// A batch under way.
-pub(super) struct Flight {
-    queue: Arc<Queue>,
+pub(super) struct Flight<T = Task> {
+    queue: Arc<Queue<T>>,
     commands: usize,
 }
 
-impl Flight {
-    fn leave(queue: &Arc<Queue>, commands: usize) -> Self {
+impl<T> Flight<T> {
+    fn leave(queue: &Arc<Queue<T>>, commands: usize) -> Self {
         queue.flights.fetch_add(1, Ordering::AcqRel);
         queue.flying.fetch_add(commands, Ordering::AcqRel);
         Self { queue: queue.clone(), commands }
     }
 }
 
-impl Drop for Flight {
+impl<T> Drop for Flight<T> {
     fn drop(&mut self) {
         self.queue.flights.fetch_sub(1, Ordering::AcqRel);
         self.queue.flying.fetch_sub(self.commands, Ordering::AcqRel);
@@ -175,16 +194,32 @@ mod tests {
 
     use super::*;
 
+    /// Commands are numbers here.
+    fn queue() -> (mpsc::Sender<Errand<u8>>, Arc<Queue<u8>>) {
+        let (sender, errands) = mpsc::channel(64);
+        (sender, Arc::new(Queue::new(errands)))
+    }
+
+    async fn send(sender: &mpsc::Sender<Errand<u8>>, commands: usize) {
+        sender.send(Errand::Several(vec![0; commands])).await.expect("there is room");
+    }
+
+    async fn take(queue: &Arc<Queue<u8>>) -> Option<(Vec<u8>, Flight<u8>)> {
+        tokio::time::timeout(Duration::from_secs(10), queue.take()).await.expect("nobody waits for ever")
+    }
+
     #[test]
     fn batches_leave_in_company() {
-        let queue = Arc::new(Queue::new(mpsc::channel(1).1));
+        let (_sender, queue) = queue();
         assert!(queue.may_leave(1, 0, false), "nobody is expected");
         assert!(!queue.may_leave(4, 5, false));
         assert!(queue.may_leave(5, 5, false));
         assert!(queue.may_leave(1, 5, true), "nobody came");
-        let first = Flight::leave(&queue, 10);
-        assert!(queue.may_leave(5, 5, false), "one is under way");
-        let second = Flight::leave(&queue, 5);
+        let first = Flight::leave(&queue, 20);
+        assert!(!queue.may_leave(9, 5, false), "fewer than half of what is under way");
+        assert!(queue.may_leave(10, 5, false));
+        assert!(queue.may_leave(1, 5, true), "nobody came");
+        let second = Flight::leave(&queue, 10);
         assert!(!queue.may_leave(FULL_FLIGHT - 1, 5, true), "two are enough");
         assert!(queue.may_leave(FULL_FLIGHT, 5, false));
         drop(first);
@@ -200,10 +235,13 @@ mod tests {
             (0..64).for_each(|_| about.saw(commands));
             about.expected()
         };
-        assert_eq!(expected_of(1), 0, "who is alone waits for nobody");
         assert_eq!(expected_of(12), 10);
         assert_eq!(expected_of(1_000), COMPANY);
-        assert!(expected_of(2) <= 2, "the others are gone");
+        assert_eq!(expected_of(2), 1, "who is one of two waits for nobody");
+        assert_eq!(expected_of(1), 0);
+        (0..64).for_each(|_| about.saw(usize::MAX / 2));
+        about.is(3);
+        assert_eq!(about.expected(), 2);
     }
 
     #[test]
@@ -219,17 +257,57 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_waits_for_ever_for_company() {
-        let (sender, errands) = mpsc::channel(4);
-        let queue = Arc::new(Queue::new(errands));
-        (0..64).for_each(|_| queue.desk.try_lock().expect("it is free").about.saw(10));
-        sender.send(Errand::Several(Vec::new())).await.expect("there is room");
+    async fn others_are_waited_for_once_many_are_about_and_nobody_for_ever() {
+        let (sender, queue) = queue();
+        for _ in 0..64 {
+            send(&sender, 10).await;
+            assert_eq!(take(&queue).await.expect("the queue is open").0.len(), 10);
+        }
+        // Fewer than usual: the others may come.
+        send(&sender, 2).await;
         let since = Instant::now();
-        let (_, flight) = queue.take().await.expect("the queue is open");
-        assert!(since.elapsed() >= COMPANY_MAX, "others are waited for");
-        drop(flight);
+        let later = async {
+            tokio::task::yield_now().await;
+            send(&sender, 8).await;
+        };
+        let (taken, ()) = tokio::join!(take(&queue), later);
+        assert_eq!(taken.expect("the queue is open").0.len(), 10, "it waited for them");
+        // They do not.
+        send(&sender, 2).await;
+        assert_eq!(take(&queue).await.expect("the queue is open").0.len(), 2);
+        assert!(since.elapsed() >= COMPANY_MAX, "they were waited for");
+        assert!(queue.desk().await.about.expected() <= 2, "the next one does not");
+    }
 
+    #[tokio::test]
+    async fn who_waited_for_the_shortest_time_is_next_and_all_end_with_the_queue() {
+        let (sender, queue) = queue();
+        let (told, mut turns) = mpsc::unbounded_channel();
+        let mut workers = Vec::new();
+        for worker in 0..4 {
+            let (queue, told) = (queue.clone(), told.clone());
+            workers.push(tokio::spawn(async move {
+                // Each keeps what it takes, so that it is never free again.
+                let taken = take(&queue).await;
+                told.send((worker, taken.is_some())).expect("somebody listens");
+                std::mem::forget(taken);
+            }));
+            tokio::task::yield_now().await;
+        }
+        // The first has the desk, and the last came last; then the last but one.
+        for _ in 0..FLIGHTS {
+            send(&sender, 1).await;
+            tokio::time::sleep(COMPANY_MAX * 4).await;
+        }
         drop(sender);
-        assert!(queue.take().await.is_none(), "nobody can send any more");
+        for worker in workers {
+            worker.await.expect("it ends");
+        }
+        drop(told);
+        let mut order = Vec::new();
+        while let Some(turn) = turns.recv().await {
+            order.push(turn);
+        }
+        assert_eq!(order, [(0, true), (3, true), (2, false), (1, false)]);
     }
 }

@@ -1,5 +1,5 @@
-//! Workers: each has a connection, takes whatever waits, decides it, and writes it with one statement (group commit: a command
-//! that is alone leaves at once). While one waits for its commit, the others go on.
+//! Workers: each has a connection, takes whatever waits, decides it, and writes it with one statement (group commit: who
+//! is alone leaves at once, and where many are about a batch waits for them). While one waits for its commit, the others go on.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, PoisonError};

@@ -381,16 +381,20 @@ pub(super) fn earlier(connection: &Connection, id: IntentId) -> Result<Vec<Earli
 pub(super) fn request(connection: &Connection, id: IntentId) -> Result<Option<Bytes>, StoreError> {
     let mut statement = prepared(
         connection,
-        "SELECT r.body, h.body FROM request r LEFT JOIN request_rest h ON h.intent = r.intent WHERE r.intent = ?1",
+        "SELECT r.body, h.body, r.length FROM request r LEFT JOIN request_rest h ON h.intent = r.intent WHERE r.intent = ?1",
     )?;
-    let body = ran(statement
+    let kept = ran(statement
         .query_row([id.number()], |row| {
             let mut body: Vec<u8> = row.get(0)?;
             body.extend(row.get_ref(1)?.as_blob_or_null()?.unwrap_or_default());
-            Ok(body)
+            Ok((body, row.get::<_, i64>(2)?))
         })
         .optional())?;
-    Ok(body.map(Bytes::from))
+    let Some((body, length)) = kept else { return Ok(None) };
+    if body.len() as i64 != length {
+        return Err(StoreError::Damaged(format!("{} bytes of a request of {length} are there", body.len())));
+    }
+    Ok(Some(Bytes::from(body)))
 }
 
 pub(super) fn by_hash(

@@ -12,7 +12,7 @@ use crate::plan::{Agenda, Change, JournalRow, Queued, Stored};
 use crate::tally::Tally;
 
 /// Lengths of bodies of which one fills more than half of a page of 4 KB, and half of one no more than a third.
-const HALVED: std::ops::RangeInclusive<usize> = 2_031..=2_690;
+const HALVED: std::ops::RangeInclusive<usize> = 2_029..=2_680;
 
 /// What writes changes, prepared once: finding a statement by its text takes a third as long as running it.
 pub(super) struct Statements<'c> {
@@ -243,10 +243,10 @@ fn requests(statements: &mut Statements<'_>, id: i64, change: &Change) -> Result
         ran(statements.get("DELETE FROM request_rest WHERE intent = ?1")?.execute([id]))?;
     }
     let (Some(body), Some(after)) = (&change.request, &change.after) else { return Ok(()) };
-    let (body, rest) = halved(body);
-    let statement =
-        statements.get("INSERT OR REPLACE INTO request (intent, generation, body) VALUES (?1, ?2, ?3)")?;
-    let executed = statement.execute(params![id, after.record.generation, body]);
+    let (half, rest) = halved(body);
+    let statement = statements
+        .get("INSERT OR REPLACE INTO request (intent, generation, length, body) VALUES (?1, ?2, ?3, ?4)")?;
+    let executed = statement.execute(params![id, after.record.generation, body.len() as i64, half]);
     statement.clear_bindings();
     ran(executed)?;
     if !rest.is_empty() {

@@ -138,6 +138,14 @@ const LONG: [u8; 2_307] = {
 };
 const END: &[u8] = b"hidden end";
 
+pub async fn half_a_request_is_not_sent(world: &World) {
+    let claimed = world.tell(claim("k", &Policy::default()).with_request(&LONG)).await;
+    let id = claimed.stored.unwrap().id;
+    assert_eq!(world.other.request(id).await.unwrap().as_deref(), Some(&LONG[..]));
+    world.sql_of("DELETE FROM request_rest", "UPDATE intent SET request = NULL").await;
+    assert!(!matches!(world.other.request(id).await, Ok(Some(_))));
+}
+
 pub async fn s40_forgotten_text_is_nowhere(world: &World) {
     let policy = Policy::default();
     let order = claim("the secret key", &policy).with_request(b"the secret request");

@@ -225,6 +225,7 @@ stores_with_tables! {
         s40_a_changed_row_is_found
         s40_a_deleted_row_is_found
         s40_a_cut_end_is_found
+        half_a_request_is_not_sent
         s40_forgotten_text_is_nowhere
         s1_uniqueness_is_a_constraint
         s28_what_is_replicated_is_swept_too
