@@ -243,7 +243,12 @@ pub(crate) async fn soak(plan: &Plan, report: &Report) -> Result<(), Box<dyn std
     let more = configured(plan, &at, "")?;
     let ledger = format!("sqlite:{}", plan.folder.join("soak.db").display());
     let serving = Serving::start_with(&plan.server, &ledger, &more).await?;
-    let load = |span: f64| Load { callers: SOAKED, repeated_percent: 0, span: Duration::from_secs_f64(span) };
+    let load = |span: f64| Load {
+        callers: SOAKED,
+        repeated_percent: 0,
+        by_chance: false,
+        span: Duration::from_secs_f64(span),
+    };
     let subject = async || {
         let (method, path, prefix) = ("GET", "/to/shop/orders", Arc::<str>::from(""));
         Ok::<_, Box<dyn std::error::Error>>(Proxied {

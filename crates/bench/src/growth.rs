@@ -121,7 +121,8 @@ pub(crate) fn work_until_killed(path: &str) -> Result<(), Box<dyn std::error::Er
     runtime.block_on(async {
         let store = Guarded::sqlite(Path::new(path), 512).await?;
         Report.line("open");
-        let load = Load { callers: 64, repeated_percent: 20, span: Duration::from_secs(60) };
+        let load =
+            Load { callers: 64, repeated_percent: 20, by_chance: false, span: Duration::from_secs(60) };
         harness::run(&load, &store.with_prefix(&format!("killed-{}:", std::process::id()))).await?;
         Ok(())
     })

@@ -10,6 +10,8 @@ pub(crate) struct Load {
     pub(crate) callers: usize,
     /// How many of a hundred effects are repetitions of an earlier key.
     pub(crate) repeated_percent: u64,
+    /// Keys are chance, as UUIDs are, and not counted.
+    pub(crate) by_chance: bool,
     pub(crate) span: Duration,
 }
 
@@ -30,11 +32,16 @@ pub(crate) struct Key {
     pub(crate) asked_by: usize,
     pub(crate) caller: usize,
     pub(crate) number: u64,
+    pub(crate) by_chance: bool,
 }
 
 impl Key {
     pub(crate) fn text(self) -> String {
-        format!("order:{}:{}", self.caller, self.number)
+        let counted = format!("order:{}:{}", self.caller, self.number);
+        match self.by_chance {
+            true => blake3::hash(counted.as_bytes()).to_hex()[..32].to_owned(),
+            false => counted,
+        }
     }
 }
 
@@ -54,6 +61,7 @@ pub(crate) async fn run<S: Subject>(load: &Load, subject: &S) -> Result<Run, Box
     let callers: Vec<_> = (0..load.callers)
         .map(|caller| {
             let (subject, failed, percent) = (subject.clone(), failed.clone(), load.repeated_percent);
+            let by_chance = load.by_chance;
             tokio::spawn(async move {
                 let mut took = Vec::with_capacity(1 << 16);
                 let mut dice = 0x9E37_79B9_7F4A_7C15_u64 ^ ((caller as u64 + 1) << 17);
@@ -63,12 +71,12 @@ pub(crate) async fn run<S: Subject>(load: &Load, subject: &S) -> Result<Run, Box
                     dice ^= dice >> 7;
                     dice ^= dice << 17;
                     let key = if all_repeated {
-                        Key { asked_by: caller, caller: 0, number: (dice >> 8) % FILLED }
+                        Key { asked_by: caller, caller: 0, number: (dice >> 8) % FILLED, by_chance: false }
                     } else if fresh > 0 && dice % 100 < percent {
-                        Key { asked_by: caller, caller, number: (dice >> 8) % fresh }
+                        Key { asked_by: caller, caller, number: (dice >> 8) % fresh, by_chance }
                     } else {
                         fresh += 1;
-                        Key { asked_by: caller, caller, number: fresh - 1 }
+                        Key { asked_by: caller, caller, number: fresh - 1, by_chance }
                     };
                     if let Err(error) = subject.effect(key, &mut took).await {
                         *failed.lock().unwrap_or_else(std::sync::PoisonError::into_inner) =

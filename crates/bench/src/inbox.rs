@@ -245,13 +245,14 @@ async fn fill(plan: &Plan, serving: &Serving) -> Result<f64, Box<dyn std::error:
     let sender = Sender::new(serving, "backlog-", BACKLOG_EVENT_BYTES).await?;
     let each = plan.growth_intents / CONNECTIONS as u64;
     let started = Instant::now();
+    let by_chance = plan.by_chance;
     let filling: Vec<_> = (0..CONNECTIONS)
         .map(|caller| {
             let sender = sender.clone();
             tokio::spawn(async move {
                 let mut took = Vec::new();
                 for number in 0..each {
-                    sender.effect(Key { asked_by: caller, caller, number }, &mut took).await?;
+                    sender.effect(Key { asked_by: caller, caller, number, by_chance }, &mut took).await?;
                     took.clear();
                 }
                 Ok::<_, Failure>(())

@@ -31,6 +31,7 @@ struct Plan {
     server: PathBuf,
     litellm: Option<PathBuf>,
     only: Option<String>,
+    by_chance: bool,
     parts: Vec<String>,
 }
 
@@ -42,7 +43,7 @@ impl Plan {
 }
 
 const HELP: &str = "usage: twicesafe-bench [--folder DIR] [--seconds S] [--rounds N] [--growth INTENTS]
-                       [--postgres URL] [--redis HOST:PORT] [--server BINARY] [--litellm PROGRAM] [--only WORDS]
+                       [--postgres URL] [--redis HOST:PORT] [--server BINARY] [--litellm PROGRAM] [--only WORDS] [--by-chance]
                        [sqlite] [replay] [growth] [postgres] [server] [waiting] [gateway] [soak] [pair] [pins] [inbox]
   --folder    where ledgers are made, on the disk to be measured (a new folder below the current one)
   --seconds   per measurement (1.5)
@@ -54,6 +55,7 @@ const HELP: &str = "usage: twicesafe-bench [--folder DIR] [--seconds S] [--round
   --server    the twicesafe binary, for the server, waiting, gateway, soak, pair and inbox parts (target/release/twicesafe)
   --litellm   LiteLLM's proxy, for the pins part
   --only      of the sqlite, postgres, server, gateway, pair and inbox parts, only what has these words in its name
+  --by-chance keys are chance, as UUIDs are, in place of counted (but for measurements of repeated keys)
 without parts: sqlite replay growth, and postgres if a URL is given";
 
 fn plan() -> Result<Plan, String> {
@@ -67,6 +69,7 @@ fn plan() -> Result<Plan, String> {
         server: PathBuf::from("target/release/twicesafe"),
         litellm: None,
         only: None,
+        by_chance: false,
         parts: Vec::new(),
     };
     let mut words = std::env::args().skip(1);
@@ -90,6 +93,7 @@ fn plan() -> Result<Plan, String> {
             "--server" => plan.server = value()?.into(),
             "--litellm" => plan.litellm = Some(value()?.into()),
             "--only" => plan.only = Some(value()?),
+            "--by-chance" => plan.by_chance = true,
             "sqlite" | "replay" | "growth" | "postgres" | "server" | "waiting" | "gateway" | "soak"
             | "pair" | "pins" | "inbox" => plan.parts.push(word),
             _ => return Err(HELP.to_owned()),
@@ -109,6 +113,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     if let Ok(said) = std::env::var(pins::MODEL) {
         return pins::be_the_model(&said);
     }
+    // As the program does.
+    twicesafe_vfs::spare_walks();
     if let Ok(path) = std::env::var("TWICESAFE_BENCH_CHILD") {
         return growth::work_until_killed(&path);
     }
@@ -126,6 +132,7 @@ async fn measure(plan: &Plan) -> Result<(), Box<dyn std::error::Error>> {
     let load = |callers, repeated_percent| Load {
         callers,
         repeated_percent,
+        by_chance: plan.by_chance,
         span: Duration::from_secs_f64(plan.seconds),
     };
     for part in &plan.parts {

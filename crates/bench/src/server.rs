@@ -237,7 +237,12 @@ pub(crate) async fn fill<S: Subject>(subject: &S) -> Result<(), Box<dyn std::err
             tokio::spawn(async move {
                 let mut took = Vec::new();
                 for number in (part..FILLED).step_by(64) {
-                    subject.effect(Key { asked_by: part as usize, caller: 0, number }, &mut took).await?;
+                    subject
+                        .effect(
+                            Key { asked_by: part as usize, caller: 0, number, by_chance: false },
+                            &mut took,
+                        )
+                        .await?;
                 }
                 Ok::<_, Failure>(())
             })

@@ -68,7 +68,9 @@ impl Guarded {
                         if number >= to {
                             return Ok::<_, Failure>(());
                         }
-                        subject.effect(Key { asked_by: 0, caller: 0, number }, &mut took).await?;
+                        subject
+                            .effect(Key { asked_by: 0, caller: 0, number, by_chance: false }, &mut took)
+                            .await?;
                         took.clear();
                     }
                 })

@@ -11,6 +11,7 @@ mod clock;
 mod codec;
 mod error;
 mod memory;
+mod name_hash;
 mod plan;
 mod postgres;
 mod query;
@@ -25,7 +26,8 @@ mod watch;
 
 use std::sync::Arc;
 
-use twicesafe_core::Name;
+use name_hash::LOOKED_AT;
+pub(crate) use name_hash::{NameHash, NameHasher};
 
 pub use address::Address;
 pub use clock::{CLOCK_JUMP_MAX, Clock, ManualClock, SystemClock, Tick};
@@ -68,63 +70,6 @@ impl Default for Options {
             batch_max: BATCH_MAX,
             remember: false,
         }
-    }
-}
-
-/// What a name is found by.
-pub(crate) type NameHash = [u8; 16];
-
-/// Hashes names with the ledger's own key: equal names have equal hashes in this ledger, and somebody who has only the
-/// hash cannot find the name by trying (S40).
-pub(crate) struct NameHasher(std::sync::RwLock<Keyed>);
-
-struct Keyed {
-    key: [u8; 32],
-    /// The how-manieth key it is.
-    number: u64,
-    hasher: blake3::Hasher,
-}
-
-impl NameHasher {
-    pub(crate) fn new(key: [u8; 32]) -> Self {
-        Self(std::sync::RwLock::new(Keyed { key, number: 0, hasher: blake3::Hasher::new_keyed(&key) }))
-    }
-
-    /// Goes over to another key: the ledger was filled from an export.
-    pub(crate) fn go_over_to(&self, key: [u8; 32]) {
-        if self.keyed().key != key {
-            let mut keyed = self.0.write().unwrap_or_else(std::sync::PoisonError::into_inner);
-            let number = keyed.number + 1;
-            *keyed = Keyed { key, number, hasher: blake3::Hasher::new_keyed(&key) };
-        }
-    }
-
-    pub(crate) fn key(&self) -> [u8; 32] {
-        self.keyed().key
-    }
-
-    /// Hashes by one key say nothing about those by another.
-    pub(crate) fn key_number(&self) -> u64 {
-        self.keyed().number
-    }
-
-    pub(crate) fn hash(&self, name: &Name) -> NameHash {
-        self.hash_and_key(name).0
-    }
-
-    /// A hash, and the number of the key it is by.
-    pub(crate) fn hash_and_key(&self, name: &Name) -> (NameHash, u64) {
-        let (mut hasher, number) = {
-            let keyed = self.keyed();
-            (keyed.hasher.clone(), keyed.number)
-        };
-        let scope = name.scope.as_str().as_bytes();
-        hasher.update(&(scope.len() as u64).to_be_bytes()).update(scope).update(name.key.as_str().as_bytes());
-        (hasher.finalize().as_bytes()[..16].try_into().expect("a hash has 32 bytes"), number)
-    }
-
-    fn keyed(&self) -> std::sync::RwLockReadGuard<'_, Keyed> {
-        self.0.read().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 

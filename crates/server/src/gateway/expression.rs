@@ -121,11 +121,11 @@ impl Expression {
         &self.text
     }
 
-    /// Whether what it comes to may depend on the body of an event.
-    pub(crate) fn may_read_a_body(&self) -> bool {
+    /// Whether what it comes to may depend on that part of an event: `["body"]`, `["headers", "x-id"]`.
+    pub(crate) fn may_read(&self, part: &[&str]) -> bool {
         match &*self.form {
             Form::Path(root, steps) if root == "event" => {
-                !matches!(steps.first(), Some(Step::Field(part)) if part != "body")
+                steps.iter().zip(part).all(|(step, part)| matches!(step, Step::Field(field) if field == part))
             }
             _ => true,
         }
@@ -409,7 +409,23 @@ mod tests {
             ("event['bo' + 'dy']", true),
         ] {
             let expression = Expression::parse(text, OF_EVENT).expect("it is one");
-            assert_eq!(expression.may_read_a_body(), may, "{text}");
+            assert_eq!(expression.may_read(&["body"]), may, "{text}");
+        }
+    }
+
+    #[test]
+    fn headers_are_shown_unless_an_expression_is_plainly_about_something_else() {
+        for (text, may) in [
+            ("event.headers['X-Id']", true),
+            ("event.headers['x-other']", false),
+            ("event.headers", true),
+            ("event", true),
+            ("event.body.headers", false),
+            ("event.headers['x-' + 'id']", true),
+            ("'x-id' in event.headers ? 'a' : 'b'", true),
+        ] {
+            let expression = Expression::parse(text, OF_EVENT).expect("it is one");
+            assert_eq!(expression.may_read(&["headers", "x-id"]), may, "{text}");
         }
     }
 

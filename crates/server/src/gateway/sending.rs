@@ -200,17 +200,17 @@ pub(crate) fn is_credential(name: &HeaderName) -> bool {
     let name = name.as_str();
     let is_word = |part: &str| matches!(part, "cookie" | "auth");
     // Every header of every request is looked at: by its first letter before anything else.
-    let begins_one = |from: usize| {
-        let words: &[&str] = match name.as_bytes()[from] {
+    let begins_one = |(from, first): (usize, &u8)| {
+        let words: &[&str] = match first {
             b'a' => &["api-key", "apikey", "authori", "authent"],
             b'p' => &["password"],
             b's' => &["secret", "signature", "session"],
             b't' => &["token"],
-            _ => &[],
+            _ => return false,
         };
         words.iter().any(|word| name.as_bytes()[from..].starts_with(word.as_bytes()))
     };
-    (0..name.len()).any(begins_one)
+    name.as_bytes().iter().enumerate().any(begins_one)
         || name.split(['-', '_', '.']).any(is_word)
         || name.ends_with("-key") && !KEYS_OF_THINGS.iter().any(|thing| name.ends_with(thing))
 }

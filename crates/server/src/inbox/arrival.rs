@@ -178,7 +178,8 @@ async fn taken(shared: &Shared, inbox: &Inbox, request: &Request) -> Result<Arri
         None => 0,
     };
     let body = inbox.reads_bodies().then_some(&request.body);
-    let look = || event::view(&request.headers, query, body);
+    let reads_header = |name: &str| inbox.reads(&["headers", name]);
+    let look = || event::view(&request.headers, reads_header, query, body);
     let mut view = inbox.verifier.reads_events().then(look);
     let mut verified = inbox.sender.clone();
     let mut out_of_time = None;

@@ -60,7 +60,7 @@ pub async fn put_event(
     let media_type = HeaderValue::from_str(&putting.media_type)
         .map_err(|_| wrong("the type of the body is not one".to_owned()))?;
     headers.insert(CONTENT_TYPE, media_type);
-    let view = event::view(&headers, None, Some(&putting.body));
+    let view = event::view(&headers, |_| true, None, Some(&putting.body));
     let verified = format!("put in by {}", ledger.actor());
     let arriving =
         Arriving { inbox, verified: &verified, headers, query: None, period: period(inbox, now_ms) };

@@ -49,12 +49,19 @@ impl Facts {
     }
 }
 
-/// What expressions see of an event; without its body where none of them reads it.
-pub(crate) fn view(headers: &HeaderMap, query: Option<&str>, body: Option<&Bytes>) -> Value {
+/// What expressions see of an event; without its body and those headers that none of them reads.
+pub(crate) fn view(
+    headers: &HeaderMap,
+    reads_header: impl Fn(&str) -> bool,
+    query: Option<&str>,
+    body: Option<&Bytes>,
+) -> Value {
     let header = |(name, value): (&HeaderName, &HeaderValue)| {
+        let name = name.as_str();
         // Some senders call an id a token; what proves who somebody is stays out.
-        let is_secret = matches!(name.as_str(), "authorization" | "proxy-authorization" | "cookie");
-        (!is_secret).then_some((name.as_str().to_owned(), Value::from(value.to_str().ok()?)))
+        let is_secret = matches!(name, "authorization" | "proxy-authorization" | "cookie");
+        let is_seen = !is_secret && reads_header(name);
+        is_seen.then_some((name.to_owned(), Value::from(value.to_str().ok()?)))
     };
     // Of several with one name the first counts, as it does where signatures are checked.
     let mut seen = Map::new();

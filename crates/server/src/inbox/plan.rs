@@ -237,10 +237,15 @@ impl Inbox {
 
     /// Whether an event's body has to be understood before it is stored.
     pub(crate) fn reads_bodies(&self) -> bool {
+        self.is_array || self.reads(&["body"])
+    }
+
+    /// Whether anything that is asked of an event before it is stored may depend on that part of it.
+    pub(crate) fn reads(&self, part: &[&str]) -> bool {
         let optional = [&self.lane, &self.version, &self.means].into_iter().flatten();
         let asked = self.handshake.iter().flat_map(|(when, answer)| [when, answer]);
         let mut expressions = std::iter::once(&self.id).chain(optional).chain(asked);
-        self.is_array || self.verifier.reads_events() || expressions.any(Expression::may_read_a_body)
+        self.verifier.reads_events() || expressions.any(|expression| expression.may_read(part))
     }
 }
 

@@ -123,9 +123,9 @@ pub(super) async fn held_names(
     Ok(held)
 }
 
-/// The number of the advisory lock on a name.
+/// The number of the advisory lock on a name: of the half of its hash that is its own.
 pub(super) fn name_lock(hash: &NameHash) -> i64 {
-    i64::from_be_bytes(hash[..8].try_into().expect("a hash has 16 bytes"))
+    i64::from_be_bytes(hash[8..].try_into().expect("a hash has 16 bytes"))
 }
 
 /// Decides and writes commands inside a transaction that is open; see [`transaction`]. After a failure nothing but rolling

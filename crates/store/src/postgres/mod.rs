@@ -156,10 +156,14 @@ impl Postgres {
         let shown = crate::Address::Postgres(url.to_owned()).to_string();
         let client = link.client().await.map_err(Failure::into_error)?;
         let opened = open::ledger(&client, &shown).await.map_err(Failure::into_error)?;
+        let hasher = NameHasher::new(opened.hash_key);
+        hasher.check(
+            opened.newest.iter().map(|(scope, key, hash)| (scope.as_deref(), key.as_deref(), &hash[..])),
+        )?;
         let time = DatabaseTime::default();
         time.sample(opened.now, opened.recovering_since);
         let shared = Arc::new(Shared {
-            hasher: NameHasher::new(opened.hash_key),
+            hasher,
             policies: Policies::default(),
             dice: Dice::new(),
             time,

@@ -9,6 +9,7 @@ use super::connect::Failure;
 use super::rows::RowType;
 use super::write::RowTypes;
 use crate::error::StoreError;
+use crate::{LOOKED_AT, NameHash};
 
 pub(super) const MIGRATIONS: &[&str] = &[include_str!("../../migrations/postgres/0001_ledger.sql")];
 /// Keeps processes that start at once from migrating at once. "TwSf" and a number.
@@ -39,6 +40,8 @@ pub(super) struct Opened {
     pub(super) now: Timestamp,
     pub(super) recovering_since: Option<Timestamp>,
     pub(super) row_types: RowTypes,
+    /// Scope, key and hash of its newest intents.
+    pub(super) newest: Vec<(Option<String>, Option<String>, NameHash)>,
 }
 
 /// Makes or migrates the ledger.
@@ -81,6 +84,12 @@ async fn migrate(client: &Client, shown: &str) -> Result<Opened, Failure> {
          (extract(epoch FROM clock_timestamp()) * 1000)::bigint, recovering_since"
     );
     let row = client.query_typed_one(&sql, &[(&known, Type::INT8)]).await?;
+    let sql = format!("SELECT scope, key, hash FROM {schema}intent ORDER BY id DESC LIMIT {LOOKED_AT}");
+    let mut newest = Vec::new();
+    for row in &client.query_typed(&sql, &[]).await? {
+        let hash = needed(bytes(row, 2)?, "an intent without the hash of its name")?;
+        newest.push((get(row, 0)?, get(row, 1)?, hash));
+    }
     let row_types = RowTypes {
         intent: row_type(client, "intent").await?,
         agenda: row_type(client, "agenda").await?,
@@ -90,6 +99,7 @@ async fn migrate(client: &Client, shown: &str) -> Result<Opened, Failure> {
         seldom: row_type(client, "seldom").await?,
     };
     Ok(Opened {
+        newest,
         row_types,
         hash_key: needed(bytes(&row, 0)?, "a ledger without a key")?,
         schema,

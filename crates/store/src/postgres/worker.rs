@@ -197,8 +197,12 @@ impl Worker {
                 tasks = rest;
             }
             self.apply(tasks).await;
+            // Another one may be next to write, for a long time.
+            let unwritten = std::mem::take(&mut self.unwritten);
+            if !unwritten.is_empty() {
+                self.shared.tally.lock().unwrap_or_else(PoisonError::into_inner).merge(unwritten);
+            }
         }
-        self.shared.tally.lock().unwrap_or_else(PoisonError::into_inner).merge(self.unwritten);
     }
 
     /// Applies a batch. One that fails as a whole is applied again one command at a time, so that a command that cannot be

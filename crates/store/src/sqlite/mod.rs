@@ -151,11 +151,13 @@ impl Sqlite {
         let clock: Arc<dyn Clock> = options.clock.clone();
         let path = place::of_ledger(path)?;
         let (connection, known) = open::writable(&path, options)?;
+        let hasher = NameHasher::new(known.hash_key);
+        open::check_hashes(&connection, &hasher)?;
         let time = LedgerTime::new(clock);
         // Also after a restart, and if the clock was set back meanwhile (S10).
         time.read(Some(known.last));
         let shared = Arc::new(Shared {
-            hasher: NameHasher::new(known.hash_key),
+            hasher,
             time,
             policies: Policies::default(),
             dice: Dice::new(),

@@ -10,9 +10,9 @@ use twicesafe_core::Timestamp;
 
 use super::BUSY_MAX;
 use super::write::NOW;
-use crate::Options;
 use crate::clock::Noted;
 use crate::error::StoreError;
+use crate::{LOOKED_AT, NameHasher, Options};
 
 /// "TwSf" in the header of the file.
 const APPLICATION_ID: i64 = 0x5477_5366;
@@ -157,6 +157,17 @@ fn migrate(connection: &mut Connection, options: &Options) -> Result<Known, Stor
     ran(connection.query_row(sql, [NOW], |row| {
         Ok(Known { hash_key: row.get(0)?, last: noted(row.get(1)?, row.get(2)?, row.get(3)?) })
     }))
+}
+
+/// Whether its names are found by this program's hashes.
+pub(super) fn check_hashes(connection: &Connection, hasher: &NameHasher) -> Result<(), StoreError> {
+    type Row = (Option<String>, Option<String>, Vec<u8>);
+    let mut statement =
+        ran(connection.prepare("SELECT scope, key, hash FROM intent ORDER BY id DESC LIMIT ?1"))?;
+    let rows =
+        ran(statement.query_map([LOOKED_AT as i64], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))))?;
+    let newest: Vec<Row> = ran(rows.collect())?;
+    hasher.check(newest.iter().map(|(scope, key, hash)| (scope.as_deref(), key.as_deref(), &hash[..])))
 }
 
 /// Where the clocks were when something was last written.

@@ -392,7 +392,10 @@ pub(super) fn request(connection: &Connection, id: IntentId) -> Result<Option<By
         .optional())?;
     let Some((body, length)) = kept else { return Ok(None) };
     if body.len() as i64 != length {
-        return Err(StoreError::Damaged(format!("{} bytes of a request of {length} are there", body.len())));
+        return Err(StoreError::Damaged(format!(
+            "{} bytes of the request of {id} are there, and it had {length}",
+            body.len()
+        )));
     }
     Ok(Some(Bytes::from(body)))
 }

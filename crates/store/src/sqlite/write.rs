@@ -250,7 +250,8 @@ fn requests(statements: &mut Statements<'_>, id: i64, change: &Change) -> Result
     statement.clear_bindings();
     ran(executed)?;
     if !rest.is_empty() {
-        let statement = statements.get("INSERT INTO request_rest (intent, body) VALUES (?1, ?2)")?;
+        let statement =
+            statements.get("INSERT OR REPLACE INTO request_rest (intent, body) VALUES (?1, ?2)")?;
         let executed = statement.execute(params![id, rest]);
         statement.clear_bindings();
         ran(executed)?;
