@@ -221,11 +221,16 @@ async fn backlog(
     let waiting = serving(plan, "backlog", &away).await?;
     let filled = fill(plan, &waiting).await?;
     report.line(&format!("filled at {filled:.0}/s"));
-    let mut runs: [Vec<Run>; 3] = Default::default();
+    let servers = [&empty, &handed_over, &waiting];
+    let (mut runs, mut micros): ([Vec<Run>; 3], [Vec<f64>; 3]) = Default::default();
     for round in 0..plan.rounds {
-        for (serving, runs) in [&empty, &handed_over, &waiting].into_iter().zip(&mut runs) {
-            let sender = Sender::new(serving, &format!("round-{round}-"), EVENT_BYTES).await?;
-            runs.push(harness::run(&load(CONNECTIONS, 0), &sender).await?);
+        // Each comes after each of the others: what one wrote may still be on its way to the disk.
+        for turn in 0..servers.len() {
+            let which = (round + turn) % servers.len();
+            let sender = Sender::new(servers[which], &format!("round-{round}-"), EVENT_BYTES).await?;
+            let (run, each) = servers[which].run(&load(CONNECTIONS, 0), &sender).await?;
+            runs[which].push(run);
+            micros[which].push(each);
         }
     }
     let memory = [empty.resident()?, handed_over.resident()?, waiting.resident()?];
@@ -233,6 +238,12 @@ async fn backlog(
     report.compare("acknowledgements", "empty", &empty, "all waiting", &waiting, Some(0.9));
     report.compare("acknowledgements", "empty", &empty, "all handed over", &handed_over, None);
     report.compare("acknowledgements", "all handed over", &handed_over, "all waiting", &waiting, None);
+    report.paired("all waiting against empty", &empty, &waiting);
+    report.paired("all handed over against empty", &empty, &handed_over);
+    let [empty, handed_over, waiting] = micros.map(|mut micros| middle(&mut micros));
+    report.line(&format!(
+        "processor time of the servers for an event: empty {empty:.1} us, all handed over {handed_over:.1} us, all waiting {waiting:.1} us"
+    ));
     let [empty, handed_over, waiting] = memory.map(|bytes| bytes as f64 / 1e6);
     report.line(&format!(
         "memory of the servers: empty {empty:.0} MB, all handed over {handed_over:.0} MB, all waiting {waiting:.0} MB"

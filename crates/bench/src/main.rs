@@ -113,8 +113,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     if let Ok(said) = std::env::var(pins::MODEL) {
         return pins::be_the_model(&said);
     }
-    // As the program does.
-    twicesafe_vfs::spare_walks();
     if let Ok(path) = std::env::var("TWICESAFE_BENCH_CHILD") {
         return growth::work_until_killed(&path);
     }

@@ -46,6 +46,19 @@ impl Report {
         ));
     }
 
+    /// The ratios of the rounds by themselves: a machine that changes from minute to minute changes them less.
+    pub(crate) fn paired(&self, what: &str, theirs: &[Run], ours: &[Run]) {
+        let of_rounds =
+            theirs.iter().zip(ours).map(|(theirs, ours)| ours.ops_per_second / theirs.ops_per_second);
+        let mut ratios: Vec<f64> = of_rounds.collect();
+        let ratio = middle(&mut ratios);
+        self.line(&format!(
+            "{what}, round by round: {ratio:.2} ({:.2} to {:.2})",
+            ratios.first().unwrap_or(&f64::NAN),
+            ratios.last().unwrap_or(&f64::NAN)
+        ));
+    }
+
     pub(crate) fn rate(&self, what: &str, runs: &[Run], wanted: f64) {
         let rate = median(runs).ops_per_second;
         self.line(&format!("{what}: {rate:.0}/s{}", goal(rate, Some(wanted))));

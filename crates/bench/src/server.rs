@@ -203,6 +203,19 @@ impl Serving {
         Ok(Duration::from_millis(ticks * 1000 / TICKS_PER_SECOND))
     }
 
+    /// A run, and what each of its effects took of the processors in this server, in microseconds: that depends less on what the disk does
+    /// meanwhile.
+    pub(crate) async fn run<S: Subject>(
+        &self,
+        load: &Load,
+        subject: &S,
+    ) -> Result<(harness::Run, f64), Box<dyn std::error::Error>> {
+        let (before, started) = (self.processor_time()?, Instant::now());
+        let run = harness::run(load, subject).await?;
+        let effects = run.ops_per_second * started.elapsed().as_secs_f64();
+        Ok((run, (self.processor_time()? - before).as_secs_f64() * 1e6 / effects))
+    }
+
     /// Memory it holds, in bytes.
     pub(crate) fn resident(&self) -> Result<u64, Box<dyn std::error::Error>> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
@@ -299,15 +312,11 @@ pub(crate) async fn waiting(
         let (address, prefix) = (serving.address.clone(), Arc::<str>::from(prefix));
         async move { Ok::<_, Box<dyn std::error::Error>>(Http { lines: lines(&address, 64).await?, prefix }) }
     };
-    // Besides effects a second, what each took of the processors: that depends less on what the disk does meanwhile.
     let rounds = async |subject: &Http, runs: &mut Vec<harness::Run>, micros: &mut Vec<f64>| {
         for _ in 0..plan.rounds {
-            let load = load(64, 20);
-            let (before, started) = (serving.processor_time()?, Instant::now());
-            let run = harness::run(&load, subject).await?;
-            let effects = run.ops_per_second * started.elapsed().as_secs_f64();
-            micros.push((serving.processor_time()? - before).as_secs_f64() * 1e6 / effects);
+            let (run, each) = serving.run(&load(64, 20), subject).await?;
             runs.push(run);
+            micros.push(each);
         }
         Ok::<_, Box<dyn std::error::Error>>(())
     };

@@ -81,8 +81,6 @@ fn main() -> ExitCode {
             return ExitCode::from(u8::try_from(said.exit_code()).unwrap_or(2));
         }
     };
-    // While there is one thread.
-    twicesafe_vfs::spare_walks();
     let as_json = arguments.common.json;
     match run(arguments) {
         Ok(status) => ExitCode::from(status),

@@ -12,13 +12,9 @@
 //! that needed it, at the latest by the one that ends the transaction, which SQLite then takes back. When the commit is over,
 //! whatever came of it, nothing is left.
 //!
-//! Beside it, what a program can do about SQLite's cache of pages ([`spare_walks`]).
-//!
 //! This is the one crate with unsafe code: SQLite is asked, and asks, by pointers.
 
-mod cache;
 mod gather;
-mod highest;
 mod shim;
 #[cfg(test)]
 mod tests;
@@ -32,12 +28,6 @@ use rusqlite::Connection;
 pub fn name() -> Option<&'static CStr> {
     static NAME: OnceLock<Option<&'static CStr>> = OnceLock::new();
     *NAME.get_or_init(shim::register)
-}
-
-/// Spares SQLite walks through its whole cache of pages, in all of this process. To be called where a program begins, before SQLite is
-/// used and before there are other threads; otherwise nothing changes. Says whether it was done.
-pub fn spare_walks() -> bool {
-    cache::stand_before()
 }
 
 /// Commits the transaction of a connection that was opened this way, or another.

@@ -1,7 +1,7 @@
 //! Ledgers changed by hand: noticed, and contained.
 
 use twicesafe_core::{Action, Answer, Code, Forget, Outcome, Policy, Purge, Reset, Status};
-use twicesafe_store::{JournalFault, Order, Store};
+use twicesafe_store::{JournalFault, Options, Order, Store};
 
 use crate::orders::{about, answered, claim, command, name, permit, settle};
 use crate::world::World;
@@ -31,6 +31,7 @@ pub async fn a_row_with_another_name_is_nobodys_answer(world: &World) {
     let policy = Policy::default();
     let claimed = world.tell(claim("mine", &policy)).await;
     world.tell(settle(&claimed, answered("mine"))).await;
+    world.tell(claim("another", &policy)).await;
     world.sql("UPDATE intent SET key = 'yours' WHERE key = 'mine'").await;
     // Who carried it out may still know better.
     let store = world.open().await;
@@ -40,6 +41,15 @@ pub async fn a_row_with_another_name_is_nobodys_answer(world: &World) {
         .map(|told| told.as_ref().map(|told| &told.verdict).map_err(|error| error.code()))
         .collect();
     assert_eq!(codes, [const { Err(Code::LedgerDamaged) }; 3]);
+}
+
+/// Every name would look new.
+pub async fn s1_a_ledger_found_by_other_hashes_is_not_opened(world: &World) {
+    world.tell(claim("mine", &Policy::default())).await;
+    let forget = "UPDATE ledger SET hash_key = zeroblob(32)";
+    world.sql_of(forget, "UPDATE ledger SET hash_key = decode(repeat('00', 32), 'hex')").await;
+    let opened = Store::open(&world.address(), Options::default()).await;
+    assert_eq!(opened.map(drop).map_err(|error| error.code()), Err(Code::LedgerDamaged));
 }
 
 /// The database does not take what a report would write: the report fails, and none of it is written.

@@ -221,6 +221,7 @@ stores_with_tables! {
     damage {
         a_row_that_cannot_be_read_does_not_take_its_batch_with_it
         a_row_with_another_name_is_nobodys_answer
+        s1_a_ledger_found_by_other_hashes_is_not_opened
         a_row_that_cannot_be_written_does_not_take_its_batch_with_it
         s40_a_changed_row_is_found
         s40_a_deleted_row_is_found
