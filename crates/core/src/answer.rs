@@ -78,13 +78,14 @@ impl Answer {
 
     /// What it says. Answers are large, and this reads all of one: make it once.
     pub(crate) fn content(&self) -> Content {
-        static DOMAIN: Domain = Domain::new("twicesafe content v1");
+        static DOMAIN: Domain = Domain::new("twicesafe content v2");
         let mut hasher = DOMAIN.hasher();
-        put(&mut hasher, self.head.as_bytes());
+        // The body first, for the same reason as the input of a fingerprint; the length of what follows it comes last.
         match &self.body {
-            Body::Kept(bytes) => put(&mut hasher, bytes),
-            Body::NotKept { digest, .. } => put(&mut hasher, digest),
-        }
+            Body::Kept(bytes) => hasher.update(bytes),
+            Body::NotKept { digest, .. } => hasher.update(digest),
+        };
+        hasher.update(self.head.as_bytes()).update(&(self.head.len() as u64).to_be_bytes());
         Content(hasher.finalize().into())
     }
 
@@ -307,4 +308,21 @@ impl Source {
 
 pub(crate) fn cut(text: &str, bytes_max: usize) -> &str {
     &text[..text.floor_char_boundary(bytes_max)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What was settled is compared by it with what is settled again (S12): it must never change.
+    #[test]
+    fn s12_what_an_answer_says_is_told_as_it_always_was() {
+        let answer = Answer { head: "200".into(), ..Answer::of("done") };
+        let of = |answer: &Answer| blake3::Hash::from(answer.content().0).to_hex().to_string();
+        assert_eq!(of(&answer), "af11553753e8d93f2e6e1e67bfdd0bf93dd1a3005bb2f8dfaa38e7ed6fb8cff7");
+        assert_eq!(
+            of(&answer.limited(2)),
+            "77c20f02a7fdbf30589723eecb844f0d2bac22196aef88f691deb2a47d9d54d6"
+        );
+    }
 }

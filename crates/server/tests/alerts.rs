@@ -417,3 +417,42 @@ async fn a_configuration_is_taken_or_refused_as_a_whole() {
     assert_eq!(hook.next().await["kind"], "held", "the old one stays");
     world.stop().await;
 }
+
+/// What cannot be read of one is in nobody's way (TS0047).
+#[tokio::test]
+async fn s31_what_lost_half_of_its_request_keeps_nobody_waiting_but_those_who_look_after_it() {
+    let hook = Hook::start().await;
+    let crm = crate::gateway::destination::Destination::new().await;
+    let yaml = format!(
+        "people:\n  ops: {{ alert: {{ webhook: {} }}, rights: [review] }}
+destinations:
+  crm:
+    base: {}
+    auth: none
+    wait: 1ms
+    routes: [ {{ match: POST /contacts, action: contact.create, key: request.body.id, recovery: person }} ]\n",
+        hook.url(),
+        crm.base()
+    );
+    let (world, folder) = World::in_folder("half", &yaml).await;
+    let too_many = || crate::gateway::destination::Do::SayWith(429, "retry-after", "1");
+    crm.script([too_many(), too_many()]);
+    for id in ["damaged", "whole"] {
+        let body = json!({ "id": id, "note": "n".repeat(2_100) }).to_string();
+        let headers = [("content-type", "application/json")];
+        world.send("POST", "/to/crm/contacts", &headers, body.as_bytes()).await.refused(409, "TS0015");
+    }
+    let other = rusqlite::Connection::open(folder.join("ledger.db")).unwrap();
+    let lose = "DELETE FROM request_rest WHERE intent = (SELECT id FROM intent WHERE key = 'damaged')";
+    assert_eq!(other.execute(lose, ()).unwrap(), 1);
+    for _ in 0..4 {
+        world.clock.advance(Duration::from_secs(200));
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let told = hook.next().await;
+    assert_eq!((&told["kind"], &told["intent"]["key"]), (&json!("stranded"), &json!("damaged")), "{told}");
+    let sent: Vec<_> = crm.effects().iter().map(|effect| effect.body["id"].clone()).collect();
+    assert_eq!(sent, ["whole"]);
+    world.stop().await;
+    std::fs::remove_dir_all(folder).unwrap();
+}

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,6 +31,16 @@ impl World {
         let clock = Arc::new(ManualClock::at(1_800_000_000_000));
         let ledger = Open::at("memory:").clock(clock.clone()).open().await.unwrap();
         Self::on(ledger, clock, yaml).await
+    }
+
+    /// With a ledger in a file, which somebody else may open, too. The folder is the test's to remove.
+    pub(crate) async fn in_folder(name: &str, yaml: &str) -> (Self, PathBuf) {
+        let folder = std::env::temp_dir().join(format!("twicesafe-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let clock = Arc::new(ManualClock::at(1_800_000_000_000));
+        let address = format!("sqlite:{}", folder.join("ledger.db").display());
+        let ledger = Open::at(&address).clock(clock.clone()).open().await.unwrap();
+        (Self::on(ledger, clock, yaml).await, folder)
     }
 
     pub(crate) async fn on(ledger: Ledger, clock: Arc<ManualClock>, yaml: &str) -> Self {

@@ -26,8 +26,7 @@ mod watch;
 
 use std::sync::Arc;
 
-use name_hash::LOOKED_AT;
-pub(crate) use name_hash::{NameHash, NameHasher};
+pub(crate) use name_hash::{HashKey, NameHash, NameHasher};
 
 pub use address::Address;
 pub use clock::{CLOCK_JUMP_MAX, Clock, ManualClock, SystemClock, Tick};

@@ -13,7 +13,7 @@ use crate::plan::{Agenda, Applied, JournalRow, Order, Planned, Queued, Stored, T
 use crate::query::{Cursor, DueIntent, EarlierAnswer, Path};
 use crate::tally::Tally;
 use crate::transfer::{Count, Exported, Facts, LaneState, Parcel, is_within, unhashed};
-use crate::{Dice, NameHash, NameHasher, Options};
+use crate::{Dice, HashKey, NameHash, NameHasher, Options};
 
 pub(crate) struct Memory {
     hasher: NameHasher,
@@ -40,7 +40,7 @@ struct State {
 
 impl Memory {
     pub(crate) fn new(options: &Options) -> Self {
-        let hasher = NameHasher::new(crate::random());
+        let hasher = NameHasher::new(HashKey::random());
         Self {
             hasher,
             time: LedgerTime::new(options.clock.clone()),
@@ -317,7 +317,7 @@ impl Memory {
     }
 
     pub(crate) fn key(&self) -> [u8; 32] {
-        self.hasher.key()
+        *self.hasher.key().secret()
     }
 
     pub(crate) fn recovering_since(&self) -> Option<Timestamp> {

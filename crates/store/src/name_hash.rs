@@ -21,8 +21,54 @@ const DIGITS: usize = 2;
 const NEIGHBOURS: u8 = 0;
 const NAME: u8 = 1;
 
-/// So many of the newest intents are looked at when a ledger is opened.
-pub(crate) const LOOKED_AT: usize = 8;
+/// What keys a ledger's hashes, and behind it the hashes of a few names that every ledger has: with other hashes every name would look new,
+/// and be acted on again (S1), so whoever makes others must find out before it looks for any.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct HashKey([u8; HashKey::BYTES]);
+
+/// Those names: more digits than are left out, with a number before, a digit of another script and text behind; fewer digits; none.
+const SAMPLES: [(&str, &str); 3] =
+    [("twicesafe/a", "7/10492/\u{661}r"), ("twicesafe", "order:7"), ("twicesafe/a/b", "weekly")];
+
+impl HashKey {
+    const SECRET_BYTES: usize = 32;
+    const BYTES: usize = Self::SECRET_BYTES + SAMPLES.len() * size_of::<NameHash>();
+
+    pub(crate) fn random() -> Self {
+        Self::of(&crate::random())
+    }
+
+    fn of(secret: &[u8; Self::SECRET_BYTES]) -> Self {
+        let mut bytes = [0; Self::BYTES];
+        let (kept, samples) = bytes.split_at_mut(Self::SECRET_BYTES);
+        kept.copy_from_slice(secret);
+        for (sample, (scope, key)) in samples.chunks_exact_mut(size_of::<NameHash>()).zip(SAMPLES) {
+            sample.copy_from_slice(&hash(secret, scope, key));
+        }
+        Self(bytes)
+    }
+
+    /// The one that a ledger has kept.
+    pub(crate) fn kept(bytes: &[u8]) -> Result<Self, StoreError> {
+        let key = bytes.first_chunk().map(Self::of);
+        key.filter(|key| key.bytes() == bytes).ok_or_else(|| {
+            let why = "its names are found by other hashes than this program makes: another version of it made this ledger";
+            StoreError::Damaged(why.to_owned())
+        })
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    pub(crate) fn secret(&self) -> &[u8; Self::SECRET_BYTES] {
+        self.0.first_chunk().expect("it begins with the secret")
+    }
+
+    pub(crate) fn hash(&self, name: &Name) -> NameHash {
+        hash(self.secret(), name.scope.as_str(), name.key.as_str())
+    }
+}
 
 /// Hashes names with the ledger's own key: equal names have equal hashes in this ledger, and somebody who has only the
 /// hash cannot find the name by trying (S40). Whoever has the names of its neighbours, too, can tell it but for its last digits.
@@ -30,25 +76,33 @@ pub(crate) struct NameHasher(RwLock<Keyed>);
 
 #[derive(Clone, Copy)]
 struct Keyed {
-    key: [u8; 32],
+    key: HashKey,
     /// The how-manieth key it is.
     number: u64,
 }
 
 impl NameHasher {
-    pub(crate) fn new(key: [u8; 32]) -> Self {
+    pub(crate) fn new(key: HashKey) -> Self {
         Self(RwLock::new(Keyed { key, number: 0 }))
     }
 
     /// Goes over to another key: the ledger was filled from an export.
-    pub(crate) fn go_over_to(&self, key: [u8; 32]) {
-        if self.keyed().key != key {
+    pub(crate) fn go_over_to(&self, key: HashKey) {
+        if self.key() != key {
             let mut keyed = self.0.write().unwrap_or_else(PoisonError::into_inner);
             *keyed = Keyed { key, number: keyed.number + 1 };
         }
     }
 
-    pub(crate) fn key(&self) -> [u8; 32] {
+    /// The same, if it is another one that the ledger has kept.
+    pub(crate) fn follow(&self, kept: &[u8]) -> Result<(), StoreError> {
+        if self.key().bytes() != kept {
+            self.go_over_to(HashKey::kept(kept)?);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn key(&self) -> HashKey {
         self.keyed().key
     }
 
@@ -58,54 +112,36 @@ impl NameHasher {
     }
 
     pub(crate) fn hash(&self, name: &Name) -> NameHash {
-        self.hash_and_key(name).0
+        self.key().hash(name)
     }
 
     /// A hash, and the number of the key it is by.
     pub(crate) fn hash_and_key(&self, name: &Name) -> (NameHash, u64) {
         let Keyed { key, number } = *self.keyed();
-        let (scope, of_name) = (name.scope.as_str(), name.key.as_str());
-        let (before, after) = without_last_digits(of_name);
-        let mut text = Vec::with_capacity(32 + scope.len() + of_name.len());
-        let mut half = |kind: u8, parts: &[&str]| -> [u8; 8] {
-            text.clear();
-            text.push(kind);
-            for part in parts {
-                text.extend_from_slice(&(part.len() as u64).to_be_bytes());
-                text.extend_from_slice(part.as_bytes());
-            }
-            *blake3::keyed_hash(&key, &text).as_bytes().first_chunk().expect("a hash has 32 bytes")
-        };
-        let mut hash = NameHash::default();
-        hash[..8].copy_from_slice(&half(NEIGHBOURS, &[scope, before, after]));
-        hash[8..].copy_from_slice(&half(NAME, &[scope, of_name]));
-        (hash, number)
-    }
-
-    /// Whether the ledger's newest intents are found by these hashes: with others every name would look new, and be acted on again (S1).
-    /// One that is damaged keeps nobody from the rest.
-    pub(crate) fn check<'a>(
-        &self,
-        newest: impl IntoIterator<Item = (Option<&'a str>, Option<&'a str>, &'a [u8])>,
-    ) -> Result<(), StoreError> {
-        let named =
-            newest.into_iter().filter_map(|(scope, key, hash)| Some((Name::new(scope?, key?).ok()?, hash)));
-        let (mut of_this, mut of_others) = (0, 0);
-        for (name, hash) in named {
-            *(if self.hash(&name) == hash { &mut of_this } else { &mut of_others }) += 1;
-        }
-        match (of_this, of_others) {
-            (0, 1..) => {
-                let why = "its names are found by other hashes than this program makes: another version of it made this ledger";
-                Err(StoreError::Damaged(why.to_owned()))
-            }
-            _ => Ok(()),
-        }
+        (key.hash(name), number)
     }
 
     fn keyed(&self) -> RwLockReadGuard<'_, Keyed> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn hash(secret: &[u8; HashKey::SECRET_BYTES], scope: &str, key: &str) -> NameHash {
+    let (before, after) = without_last_digits(key);
+    let mut text = Vec::with_capacity(32 + scope.len() + key.len());
+    let mut half = |kind: u8, parts: &[&str]| -> [u8; 8] {
+        text.clear();
+        text.push(kind);
+        for part in parts {
+            text.extend_from_slice(&(part.len() as u64).to_be_bytes());
+            text.extend_from_slice(part.as_bytes());
+        }
+        *blake3::keyed_hash(secret, &text).as_bytes().first_chunk().expect("a hash has 32 bytes")
+    };
+    let mut hash = NameHash::default();
+    hash[..8].copy_from_slice(&half(NEIGHBOURS, &[scope, before, after]));
+    hash[8..].copy_from_slice(&half(NAME, &[scope, key]));
+    hash
 }
 
 /// What is before and after the last digits of the last number of a key, if there is one.
@@ -132,7 +168,7 @@ mod tests {
 
     #[test]
     fn names_that_follow_each_other_stand_together_and_each_has_a_hash_of_its_own() {
-        let hasher = NameHasher::new([7; 32]);
+        let hasher = NameHasher::new(HashKey::of(&[7; 32]));
         let of = |scope: &str, key: &str| hasher.hash(&Name::new(scope, key).expect("a name"));
         let hashes: std::collections::BTreeSet<NameHash> =
             (0..10_000).map(|number| of("shop/charge", &format!("order:{number:06}"))).collect();
@@ -150,21 +186,29 @@ mod tests {
     }
 
     #[test]
-    fn s1_a_ledger_whose_names_are_found_by_other_hashes_is_refused() {
-        let (ours, others) = (NameHasher::new([7; 32]), NameHasher::new([8; 32]));
-        let name = Name::new("shop/charge", "order:10492").expect("a name");
-        let (good, bad) = (ours.hash(&name), others.hash(&name));
-        let row = |hash| (Some("shop/charge"), Some("order:10492"), hash);
-        assert!(ours.check([]).is_ok(), "nothing is there");
-        assert!(ours.check([(None, None, &bad[..])]).is_ok(), "nothing is known of what was forgotten");
-        assert!(ours.check([row(&bad[..]), row(&good[..])]).is_ok(), "one is damaged");
-        assert!(matches!(ours.check([row(&bad[..])]), Err(StoreError::Damaged(_))));
+    fn s1_a_key_by_which_names_would_be_hashed_otherwise_is_refused() {
+        let key = HashKey::of(&[7; 32]);
+        assert!(HashKey::kept(key.bytes()).is_ok_and(|kept| kept == key));
+        let refused = |bytes: &[u8]| matches!(HashKey::kept(bytes), Err(StoreError::Damaged(_)));
+        for sample in 0..SAMPLES.len() {
+            let mut other = key.bytes().to_vec();
+            other[HashKey::SECRET_BYTES + sample * size_of::<NameHash>()] ^= 1;
+            assert!(refused(&other), "{sample}");
+        }
+        assert!(refused(key.secret()) && refused(&[]) && refused(&[key.bytes(), &[0]].concat()));
+    }
+
+    #[test]
+    fn a_slip_in_how_neighbours_are_told_shows_in_the_samples() {
+        let told = SAMPLES.map(|(_, key)| without_last_digits(key));
+        assert_eq!(told, [("7/104", "/\u{661}r"), ("order:", ""), ("weekly", "")]);
     }
 
     /// Ledgers are found by it: it must never change.
     #[test]
     fn a_hash_is_what_it_always_was() {
-        let hash = NameHasher::new([7; 32]).hash(&Name::new("shop/charge", "order:10492").expect("a name"));
+        let hash = NameHasher::new(HashKey::of(&[7; 32]))
+            .hash(&Name::new("shop/charge", "order:10492").expect("a name"));
         assert_eq!(u128::from_be_bytes(hash), 336_173_240_057_665_438_126_080_705_888_367_528_605);
     }
 }

@@ -101,12 +101,15 @@ fn what_is_not_a_whole_export_is_refused_and_nothing_is_imported() {
     let lines: Vec<&str> = text.lines().collect();
     let (last, most) = lines.split_last().unwrap();
     let swapped = |from: &str, to: &str| text.replacen(from, to, 1);
-    let files: [(&str, String); 12] = [
+    let key_end = text.find("\",\"last_intent\"").unwrap();
+    let other_hashes = if text.as_bytes()[key_end - 1] == b'0' { "1" } else { "0" };
+    let files: [(&str, String); 13] = [
         ("empty", String::new()),
         ("other.json", "{\"hello\": 1}\n".to_owned()),
         ("binary", "\u{0}\u{1}PNG".to_owned()),
-        ("version", swapped("\"version\":1", "\"version\":2")),
+        ("version", swapped("\"version\":2", "\"version\":3")),
         ("no-key", swapped("\"hash_key\"", "\"hash_lock\"")),
+        ("other-hashes", format!("{}{other_hashes}{}", &text[..key_end - 1], &text[key_end..])),
         ("cut", most.join("\n")),
         ("cut-line", format!("{}\n{}", lines[0], &lines[1][..40])),
         (

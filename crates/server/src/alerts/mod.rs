@@ -21,7 +21,7 @@ use tokio::sync::{Semaphore, broadcast, mpsc};
 use tokio::time::MissedTickBehavior;
 use twicesafe_ledger::{
     Alarm, Alert, Answer, Cursor, Filter, Intent, IntentId, JournalRow, Policy, Record, Recovery, Refusal,
-    Status, Stored, Timestamp, Trouble,
+    Status, StoreError, Stored, Timestamp, Trouble,
 };
 
 use crate::access::{Right, Seen, is_reserved};
@@ -156,7 +156,14 @@ impl Alerts {
         }
         for (number, status) in LOOKED_AT.into_iter().enumerate() {
             let filter = Filter { status: Some(status), ..Filter::default() };
-            let page = store.list(&filter, left.reached[number], LOOKED_AT_MAX).await?;
+            let page = match store.list(&filter, left.reached[number], LOOKED_AT_MAX).await {
+                // What is in another status can be told.
+                Err(error @ StoreError::Damaged(_)) => {
+                    tracing::error!(code = %error.code(), ?status, "nobody could be looked after: {error}");
+                    continue;
+                }
+                page => page?,
+            };
             for stored in page.intents {
                 let kind = match kind_of(&stored) {
                     Some(kind) => kind,
@@ -192,7 +199,11 @@ impl Alerts {
         if !is_too_long(at_earliest) || self.overdue.has(&which) {
             return Ok(is_too_long(at_earliest));
         }
-        let journal = self.shared.ledger.store().journal(stored.id).await?;
+        let journal = match self.shared.ledger.store().journal(stored.id).await {
+            // Too early rather than never.
+            Err(StoreError::Damaged(_)) => return Ok(true),
+            journal => journal?,
+        };
         let is_overdue = JournalRow::entered(&journal, *status).is_some_and(|entry| is_too_long(entry.at));
         if is_overdue {
             self.overdue.remember(which);
@@ -214,7 +225,11 @@ impl Alerts {
         if record.status != Status::Retryable || !is_late || !goes_there || self.kept.has(&which) {
             return Ok(false);
         }
-        let is_kept = self.shared.ledger.store().request(stored.id).await?.is_some();
+        let is_kept = match self.shared.ledger.store().request(stored.id).await {
+            // The server cannot send what it cannot read either.
+            Err(StoreError::Damaged(_)) => false,
+            request => request?.is_some(),
+        };
         if is_kept {
             self.kept.remember(which);
         }

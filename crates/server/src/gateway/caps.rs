@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use twicesafe_ledger::{Cursor, Filter, Name, Status, Timestamp};
+use twicesafe_ledger::{Cursor, Filter, IntentId, Name, Status, StoreError, Timestamp};
 
 use super::Arrival;
 use super::expression::{Expression, Sight};
@@ -127,7 +127,7 @@ async fn counted(arrival: &Arrival<'_>, scope: &str) -> Result<i64, Problem> {
             let counts = stored.record.approval.is_none() && stored.record.status != Status::Superseded;
             if let Some(name) = stored.record.name.as_ref() {
                 let amounts = match counts {
-                    true => Some(amounts_on_record(arrival, name).await?),
+                    true => Some(amounts_on_record(arrival, stored.id).await?),
                     false => None,
                 };
                 news.push(News { number: stored.id.number(), name: name.clone(), amounts });
@@ -169,13 +169,16 @@ async fn counted(arrival: &Arrival<'_>, scope: &str) -> Result<i64, Problem> {
 }
 
 /// The amounts of a request on record. What cannot be worked out any more counts as more than any cap.
-async fn amounts_on_record(arrival: &Arrival<'_>, name: &Name) -> Result<Amounts, Problem> {
+async fn amounts_on_record(arrival: &Arrival<'_>, id: IntentId) -> Result<Amounts, Problem> {
     let limits = &arrival.route.caps;
     if !limits.iter().any(|limit| matches!(limit, Limit::Sum(..))) {
         return Ok(Amounts::new());
     }
-    let dossier = arrival.shared.ledger.store().dossier(name).await?;
-    let worked_out = dossier.and_then(|dossier| Sending::from_kept(&dossier.request?)).and_then(|sending| {
+    let request = match arrival.shared.ledger.store().request(id).await {
+        Err(StoreError::Damaged(_)) => None,
+        request => request?,
+    };
+    let worked_out = request.as_ref().and_then(Sending::from_kept).and_then(|sending| {
         let (_, parameters) = arrival.destination.route(&sending.method, &sending.path);
         let view = sending.view(&parameters);
         amounts(limits, &Sight { request: Some(&view), ..Sight::default() }).ok()

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio::sync::broadcast::error::RecvError;
-use twicesafe_ledger::{Error, Intent, IntentId, Ledger, Status, Stored, Timestamp, Trouble};
+use twicesafe_ledger::{Error, Intent, IntentId, Ledger, Status, StoreError, Stored, Timestamp, Trouble};
 
 use super::act::Errand;
 use super::plan::Destination;
@@ -24,6 +24,8 @@ const SCOPES_MAX: usize = 2_000;
 const LOOKED_AT_MAX: usize = 500;
 /// Attempts and lookups under way at a time.
 const FLIGHTS_MAX: usize = 128;
+/// Damaged intents that are remembered as told of.
+const DAMAGED_MAX: usize = 10_000;
 
 /// Sends what is due.
 pub(crate) struct Due {
@@ -32,6 +34,7 @@ pub(crate) struct Due {
     flights: Arc<Semaphore>,
     /// Where the next look goes on: what the server cannot carry on must not hide what it can.
     on_from: Mutex<OnFrom>,
+    damaged: Mutex<HashSet<IntentId>>,
 }
 
 /// Where the next look goes on.
@@ -54,7 +57,13 @@ impl Drop for UnderWay {
 impl Due {
     pub(crate) fn new(shared: Arc<Shared>) -> Arc<Self> {
         let flights = Arc::new(Semaphore::new(FLIGHTS_MAX));
-        Arc::new(Self { shared, under_way: Mutex::default(), flights, on_from: Mutex::default() })
+        Arc::new(Self {
+            shared,
+            under_way: Mutex::default(),
+            flights,
+            on_from: Mutex::default(),
+            damaged: Mutex::default(),
+        })
     }
 
     /// Goes on until the server stops.
@@ -118,7 +127,13 @@ impl Due {
                 let after = self.on_from().within.remove(scope);
                 let lines = store.due(scope, after, LOOKED_AT_MAX).await?;
                 for line in &lines {
-                    self.consider(line.at.1).await?;
+                    match self.consider(line.at.1).await {
+                        // The others go on.
+                        Err(Error::Store(error @ StoreError::Damaged(_))) => {
+                            self.tell_of_damage(line.at.1, &error)
+                        }
+                        considered => considered?,
+                    }
                 }
                 // At the end it begins anew.
                 if let Some(last) = lines.last().filter(|_| lines.len() == LOOKED_AT_MAX) {
@@ -175,13 +190,20 @@ impl Due {
         if shared.pauses.has_token(|| shared.access.tokens_of(&stored.record.requested_by)) {
             return Ok(());
         }
-        let Some(dossier) = shared.ledger.store().dossier(&name).await? else { return Ok(()) };
-        let sending = dossier.request.as_ref().and_then(Sending::from_kept);
+        let request = match shared.ledger.store().request(id).await {
+            // It can still be asked for, and others go on.
+            Err(error @ StoreError::Damaged(_)) => {
+                self.tell_of_damage(id, &error);
+                None
+            }
+            request => request?,
+        };
+        let sending = request.as_ref().and_then(Sending::from_kept);
         let can_act = sending.is_some();
         let Some(errand) = errand(&shared.ledger, destination, &stored, sending) else { return Ok(()) };
         let Ok(place) = self.flights.clone().try_acquire_owned() else { return Ok(()) };
         let Some(mut intent) = Intent::on_record(&stored) else { return Ok(()) };
-        if let Some(kept) = dossier.request {
+        if let Some(kept) = request {
             intent = intent.request(kept);
         }
         let asking = errand.clone();
@@ -209,6 +231,17 @@ impl Due {
             drop(place);
         });
         Ok(())
+    }
+
+    /// Once of each: it is found again with every look.
+    fn tell_of_damage(&self, id: IntentId, error: &StoreError) {
+        let mut damaged = self.damaged.lock().unwrap_or_else(PoisonError::into_inner);
+        if damaged.len() >= DAMAGED_MAX {
+            damaged.clear();
+        }
+        if damaged.insert(id) {
+            tracing::error!(code = %error.code(), intent = %id, "what is due cannot be sent: {error}");
+        }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashSet<IntentId>> {

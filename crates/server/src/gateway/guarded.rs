@@ -27,29 +27,23 @@ const ACTION_BYTES_MAX: usize = 80;
 /// Carries a write out once, or gives the first answer again.
 pub(super) async fn answer(arrival: Arrival<'_>, request: &mut Request) -> Result<Response, Problem> {
     let callback = callback::wanted(&arrival, request)?;
-    let is_rehearsal =
-        request.header("twicesafe-test").is_some_and(|value| value.eq_ignore_ascii_case("true"));
-    let header_key = header_key(request)?;
-    let (work, step) = (own(request, "twicesafe-work"), own(request, "twicesafe-step"));
+    let Head { key, work, step, is_rehearsal } = Head::of(request);
+    let header_key = key?;
     let sending = arrival.sending(request, callback);
     let view = Arc::new(sending.view_seen(&arrival.parameters, arrival.route.sees_headers));
-    if sending.is_ambiguous(&view) {
-        return Err(Problem::bad_request(
-            "the body has the same name twice in one object, and nobody knows which of them counts",
-            "Send every name once.",
-        ));
-    }
+    check_names(&sending, &view)?;
     let sending = Arc::new(sending);
     let wish = Wish { arrival: &arrival, sending: &sending, view: &view, work, step, is_rehearsal };
     let name = wish.name(header_key.as_ref())?;
     arrival.principal.demand_to_change(name.scope.as_str())?;
-    fingerprint::check(&arrival.route.recipe, &view).map_err(|why| not_worked_out("fingerprint", &why))?;
+    wish.check_fingerprint()?;
     let intent = wish.with_fingerprint(Intent::named(name));
     let ledger = arrival.shared.ledger.acting_as(&arrival.principal.actor);
     if let Some(ended) = ledger.recall(&intent)? {
         return told::answer(&arrival.route, None, false, ended, is_rehearsal);
     }
-    let mut intent = wish.agreed(intent).await?;
+    let is_asked_about = wish.must_be_asked(intent.name()).await?;
+    let mut intent = wish.agreed(intent, is_asked_about)?;
     if arrival.route.on_hold == Some(OnHold::Wait) {
         intent = intent.wait_for_people();
     }
@@ -92,8 +86,26 @@ pub(super) async fn answer(arrival: Arrival<'_>, request: &mut Request) -> Resul
     told::answer(&arrival.route, aside, errand.sending.callback.is_some(), ended, is_rehearsal)
 }
 
+/// What the head of a request says about its intent, which is not passed on.
+pub(super) struct Head {
+    pub(super) key: Result<Option<HeaderValue>, Problem>,
+    work: Option<String>,
+    step: Option<String>,
+    /// Whether a caller only tries something out.
+    pub(super) is_rehearsal: bool,
+}
+
+impl Head {
+    pub(super) fn of(request: &Request) -> Self {
+        let is_rehearsal =
+            request.header("twicesafe-test").is_some_and(|value| value.eq_ignore_ascii_case("true"));
+        let (work, step) = (own(request, "twicesafe-work"), own(request, "twicesafe-step"));
+        Self { key: header_key(request), work, step, is_rehearsal }
+    }
+}
+
 /// The key in the head. Of two, nobody knows which counts, and whoever stands between may have put them into another order.
-pub(super) fn header_key(request: &Request) -> Result<Option<HeaderValue>, Problem> {
+fn header_key(request: &Request) -> Result<Option<HeaderValue>, Problem> {
     let mut keys = request.headers.get_all("idempotency-key").iter();
     let first = keys.next();
     match keys.all(|other| Some(other) == first) {
@@ -102,6 +114,17 @@ pub(super) fn header_key(request: &Request) -> Result<Option<HeaderValue>, Probl
             Code::KeyInvalid,
             "there are two different headers Idempotency-Key",
             "Send one, the same on every repetition.",
+        )),
+    }
+}
+
+/// Two who read the same body must read the same values.
+fn check_names(sending: &Sending, view: &Value) -> Result<(), Problem> {
+    match sending.is_ambiguous(view) {
+        false => Ok(()),
+        true => Err(Problem::bad_request(
+            "the body has the same name twice in one object, and nobody knows which of them counts",
+            "Send every name once.",
         )),
     }
 }
@@ -115,20 +138,32 @@ pub(crate) fn is_rehearsal(name: &Name) -> bool {
     name.key.as_str().starts_with(REHEARSAL)
 }
 
-/// What an intent would be called.
-pub(super) fn named(
-    arrival: &Arrival<'_>,
-    sending: &Arc<Sending>,
-    view: &Arc<Value>,
-    header: Option<&HeaderValue>,
-) -> Result<Name, Problem> {
-    Wish { arrival, sending, view, work: None, step: None, is_rehearsal: false }.name(header)
+/// What guarding would do with a write, as far as the request alone tells.
+pub(super) struct Foreseen {
+    /// What it would be called; without a name, why.
+    pub(super) name: Result<Name, Problem>,
+    /// Why it would be refused although it has a name.
+    pub(super) objection: Option<Problem>,
+    pub(super) is_asked_about: bool,
 }
 
-/// Whether a person would be asked first, as far as the request alone tells.
-pub(super) fn is_asked_about(arrival: &Arrival<'_>, sending: &Arc<Sending>, view: &Arc<Value>) -> bool {
-    let wish = Wish { arrival, sending, view, work: None, step: None, is_rehearsal: false };
-    wish.says_asked().unwrap_or(true)
+impl Foreseen {
+    pub(super) fn of(arrival: &Arrival<'_>, sending: &Arc<Sending>, view: &Arc<Value>, head: Head) -> Self {
+        let Head { key, work, step, is_rehearsal } = head;
+        let wish = Wish { arrival, sending, view, work, step, is_rehearsal };
+        let name = key.and_then(|key| wish.name(key.as_ref()));
+        let is_asked_about = wish.says_asked().unwrap_or(false);
+        let agreed = || {
+            check_names(sending, view)?;
+            wish.check_fingerprint()?;
+            wish.says_asked()?;
+            match &name {
+                Ok(name) => wish.agreed(Intent::named(name.clone()), is_asked_about).map(drop),
+                Err(_) => Ok(()),
+            }
+        };
+        Self { objection: agreed().err(), name, is_asked_about }
+    }
 }
 
 /// The scope a read would be in if it were a write: what a token that is confined to scopes must reach.
@@ -150,14 +185,19 @@ struct Wish<'a> {
 }
 
 impl Wish<'_> {
+    fn check_fingerprint(&self) -> Result<(), Problem> {
+        let checked = fingerprint::check(&self.arrival.route.recipe, self.view);
+        checked.map_err(|why| not_worked_out("fingerprint", &why))
+    }
+
     /// An intent, and what would be agreed about it.
-    async fn agreed(&self, mut intent: Intent) -> Result<Intent, Problem> {
+    fn agreed(&self, mut intent: Intent, is_asked_about: bool) -> Result<Intent, Problem> {
         let Arrival { principal, destination, route, .. } = self.arrival;
         let mut policy = route.policy.clone();
         if self.is_rehearsal {
             policy.retention = policy.retention.min(REHEARSAL_RETENTION);
         }
-        if self.must_be_asked(intent.name()).await? {
+        if is_asked_about {
             policy.approval = Some(route.approval.clone());
         }
         // What is counted must be on record, and so must what a person is asked about.

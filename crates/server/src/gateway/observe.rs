@@ -8,17 +8,19 @@ use std::time::Instant;
 use hyper::HeaderMap;
 use serde_json::{Value, json};
 use twicesafe_ledger::{
-    Answer, Claimed, Code, Error, Fingerprint, Intent, Outcome, Policy, Recipe, Recovery, Refusal, Trouble,
+    Answer, Claimed, Code, Error, Fingerprint, Intent, Key, KeyPart, Name, Outcome, Policy, Recipe, Recovery,
+    Refusal, Trouble,
 };
 
 use super::act::{self, Caller, Errand};
 use super::answer::{Limits, Whole};
-use super::guarded::{self, made_action};
+use super::guarded::{self, Foreseen, Head, made_action};
 use super::passing::Handover;
+use super::pattern::folded;
 use super::reads::passed_back;
 use super::sending::Sending;
 use super::upstream::{Care, Failure};
-use super::{Arrival, fingerprint, told};
+use super::{Arrival, callback, fingerprint, told};
 use crate::http::{Problem, Request, Response};
 
 /// The part of scopes under which what is observed is recorded.
@@ -33,20 +35,21 @@ fn is_doubtful(answer: &Answer) -> bool {
 
 /// Passes a write on and records what guarding would have done.
 pub(super) async fn answer(arrival: Arrival<'_>, request: &mut Request) -> Result<Response, Problem> {
-    let header_key = request.headers.get("idempotency-key").cloned();
+    let (head, callback) = (Head::of(request), callback::wanted(&arrival, request));
     let sending = Arc::new(arrival.sending(request, None));
     let view = Arc::new(sending.view(&arrival.parameters));
     if !arrival.principal.reaches_everything() {
         arrival.principal.demand_scope(&guarded::scope_of_read(&arrival, &sending))?;
     }
-    let (intent, finding) = recorded(&arrival, &sending, &view, header_key.as_ref());
-    if let Some(finding) = finding {
-        record(&arrival, &sending, "refused", finding);
-    }
-    if guarded::is_asked_about(&arrival, &sending, &view) {
-        let finding = json!({ "why": "a person would have been asked first", "code": Code::Held.as_str() });
-        record(&arrival, &sending, "refused", finding);
-    }
+    // Guarded, what is only tried out would be done each time, too.
+    let (intent, is_refused) = match (head.is_rehearsal, callback) {
+        (true, _) => (None, false),
+        (false, Ok(_)) => foreseen(&arrival, &sending, &view, head),
+        (false, Err(problem)) => {
+            record_refused(&arrival, &sending, &problem);
+            (None, true)
+        }
+    };
     let ledger = arrival.shared.ledger.acting_as(&arrival.principal.actor);
     let claimed = match &intent {
         Some(intent) => Some(ledger.claim(intent).await),
@@ -68,7 +71,8 @@ pub(super) async fn answer(arrival: Arrival<'_>, request: &mut Request) -> Resul
         }
         Some(Ok(Claimed::Hold { .. }) | Err(_)) | None => (None, None),
     };
-    if let Some((what, finding)) = finding {
+    // What would be refused each time would neither be done the first time.
+    if let Some((what, finding)) = finding.filter(|_| !is_refused) {
         record(&arrival, &sending, what, finding);
     }
     let (handover, mut handed) = Handover::new();
@@ -142,39 +146,56 @@ async fn exchange(errand: &Errand, caller: &Caller) -> Result<(HeaderMap, Whole)
     Ok((headers, whole))
 }
 
-/// The intent a guarded write would be, in a scope of its own; without a key, by what is asked for. And why it would be
-/// refused, if it would.
-fn recorded(
+/// The intent a guarded write would be, in a scope of its own; without a key, by what is asked for. Why it would be refused, if it would,
+/// is recorded, and whether it would be although it has a key.
+fn foreseen(
     arrival: &Arrival<'_>,
     sending: &Arc<Sending>,
     view: &Arc<Value>,
-    header: Option<&hyper::header::HeaderValue>,
-) -> (Option<Intent>, Option<Value>) {
-    let named = guarded::named(arrival, sending, view, header);
-    let print = fingerprint::made(&arrival.route.recipe, sending, view);
-    let (key, finding) = match (&named, &print) {
-        (Ok(name), _) => (name.key.as_str().to_owned(), None),
-        (Err(problem), Some(print)) => {
-            let key = format!("fingerprint:{}", blake3::Hash::from(*print.digest()).to_hex());
-            (key, Some(json!({ "why": problem.message(), "code": problem.code.as_str() })))
-        }
-        (Err(problem), None) => {
-            return (None, Some(json!({ "why": problem.message(), "code": problem.code.as_str() })));
-        }
-    };
-    let scope = scope(arrival, sending, "seen");
-    let policy = Policy::new(Recovery::Repeat);
-    let intent = Intent::new(&scope, &key).ok().map(|intent| {
-        let print = print.unwrap_or_else(|| Fingerprint::of(&Recipe::raw(), b""));
-        intent.policy(policy).fingerprint(print.recipe().clone(), move |_| Some(print.clone()))
-    });
-    (intent, finding)
+    head: Head,
+) -> (Option<Intent>, bool) {
+    let Foreseen { name, objection, is_asked_about } = Foreseen::of(arrival, sending, view, head);
+    if let Some(problem) = name.as_ref().err().or(objection.as_ref()) {
+        record_refused(arrival, sending, problem);
+    } else if is_asked_about {
+        let finding = json!({ "why": "a person would have been asked first", "code": Code::Held.as_str() });
+        record(arrival, sending, "refused", finding);
+    }
+    (seen(arrival, sending, view, &name), objection.is_some())
 }
 
+/// Under which it is counted as seen.
+fn seen(
+    arrival: &Arrival<'_>,
+    sending: &Arc<Sending>,
+    view: &Arc<Value>,
+    name: &Result<Name, Problem>,
+) -> Option<Intent> {
+    let print = fingerprint::made(&arrival.route.recipe, sending, view);
+    let key = match (name, &print) {
+        (Ok(name), _) if arrival.route.action.is_some() => name.key.clone(),
+        // Guarded, each address would be an action of its own.
+        (Ok(name), _) => {
+            let address = made_action(&sending.method, &arrival.path);
+            Key::composed(&address, &[KeyPart::Text(name.key.as_str())]).ok()?
+        }
+        (Err(_), Some(print)) => {
+            Key::new(&format!("fingerprint:{}", blake3::Hash::from(*print.digest()).to_hex())).ok()?
+        }
+        (Err(_), None) => return None,
+    };
+    let intent = Intent::new(&scope(arrival, sending, "seen"), key.as_str()).ok()?;
+    let print = print.unwrap_or_else(|| Fingerprint::of(&Recipe::raw(), b""));
+    let intent = intent.policy(Policy::new(Recovery::Repeat));
+    Some(intent.fingerprint(print.recipe().clone(), move |_| Some(print.clone())))
+}
+
+/// The name of the action; of writes without a route one for all that differ only in the things they are about, since one route would be
+/// written for them.
 fn action<'a>(arrival: &'a Arrival<'_>, sending: &Sending) -> Cow<'a, str> {
     match &arrival.route.action {
         Some(action) => action.as_str().into(),
-        None => made_action(&sending.method, &arrival.path).into(),
+        None => made_action(&sending.method, &folded(&arrival.path)).into(),
     }
 }
 
@@ -183,13 +204,18 @@ fn scope(arrival: &Arrival<'_>, sending: &Sending, what: &str) -> String {
     format!("{tenant}/{OBSERVED}/{destination}/{}/{what}", action(arrival, sending))
 }
 
+fn record_refused(arrival: &Arrival<'_>, sending: &Sending, problem: &Problem) {
+    let finding = json!({ "why": problem.message(), "code": problem.code.as_str() });
+    record(arrival, sending, "refused", finding);
+}
+
 /// Records something that guarding would have done: one intent each, done at once.
 fn record(arrival: &Arrival<'_>, sending: &Sending, what: &'static str, finding: Value) {
     let scope = scope(arrival, sending, what);
     let key = format!("{:032x}", u128::from_be_bytes(twicesafe_ledger::new_command_id().bytes()));
     let mut found = finding;
     if let Value::Object(members) = &mut found {
-        members.insert("match".to_owned(), json!(format!("{} {}", sending.method, arrival.path)));
+        members.insert("match".to_owned(), json!(format!("{} {}", sending.method, folded(&arrival.path))));
         members.insert("has_route".to_owned(), json!(arrival.route.action.is_some()));
     }
     let ledger = arrival.shared.ledger.acting_as(&arrival.principal.actor);

@@ -89,7 +89,6 @@ impl Pattern {
         Some(super::guarded::made_action(method, &format!("/{}", steps.join("/"))))
     }
 
-    /// Whether it is about something that only reads, by its method.
     /// Whether what is posted there may end with that step.
     pub(crate) fn may_post_to(&self, last: &str) -> bool {
         match self.steps.last() {
@@ -101,9 +100,36 @@ impl Pattern {
         }
     }
 
+    /// Whether it is about something that only reads, by its method.
     pub(crate) fn reads(&self) -> bool {
         self.method.as_ref().is_some_and(is_read)
     }
+}
+
+/// A path with a parameter in place of each step that looks like the name of one thing: `/contacts/881/notes` is `/contacts/{id}/notes`.
+pub(crate) fn folded(path: &str) -> String {
+    let mut number = 0;
+    let fold = |step: &str| match looks_like_an_id(step) {
+        false => step.to_owned(),
+        true => {
+            number += 1;
+            if number == 1 { "{id}".to_owned() } else { format!("{{id{number}}}") }
+        }
+    };
+    path.split('/').map(fold).collect::<Vec<_>>().join("/")
+}
+
+/// Numbers, UUIDs, `cus_9s6XKzkNRiz8i3`, addresses; and not `v1`, `2024-10`, `documents:commit`, `verify_2fa` or words.
+fn looks_like_an_id(step: &str) -> bool {
+    let digits = |text: &str| text.bytes().filter(u8::is_ascii_digit).count();
+    let is_chance = |text: &str, bytes_min: usize| {
+        text.len() >= bytes_min && digits(text) >= 2 && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
+    };
+    let is_only_digits = !step.is_empty() && digits(step) == step.len();
+    let is_mostly_digits = step.len() >= 16 && digits(step) >= step.len() / 4;
+    let has_prefix = step.rsplit_once('_').is_some_and(|(_, rest)| is_chance(rest, 8));
+    let is_no_name = step.contains(['@', '%', '*', '?', '#', '{', '}']);
+    is_only_digits || is_mostly_digits || is_chance(step, 15) || has_prefix || is_no_name
 }
 
 /// Methods that change nothing.
@@ -152,6 +178,27 @@ pub(crate) fn canonical_path(path: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn addresses_of_single_things_are_folded() {
+        for (path, expected) in [
+            ("/contacts", "/contacts"),
+            ("/contacts/881/notes", "/contacts/{id}/notes"),
+            ("/v1/customers/cus_9s6XKzkNRiz8i3", "/v1/customers/{id}"),
+            ("/admin/api/2024-10/orders.json", "/admin/api/2024-10/orders.json"),
+            ("/a/0b5e1c0a-9f3e-4c57-8f0c-1f2a3b4c5d6e/b/7", "/a/{id}/b/{id2}"),
+            ("/people/ann@example.com", "/people/{id}"),
+            ("/line_items", "/line_items"),
+            ("/accounts/0015g00000XyZabAAF", "/accounts/{id}"),
+            ("/documents:commit", "/documents:commit"),
+            ("/users/verify_2fa", "/users/verify_2fa"),
+            ("/oauth2-to-saml2-bridge", "/oauth2-to-saml2-bridge"),
+            ("/", "/"),
+        ] {
+            assert_eq!(folded(path), expected);
+            assert!(Pattern::parse(&format!("POST {expected}")).is_ok());
+        }
+    }
 
     #[test]
     fn patterns_are_methods_and_paths() {

@@ -85,7 +85,13 @@ impl Observed {
     pub fn configuration(all: &[Self]) -> String {
         let mut text = String::from("destinations:\n");
         let mut last = "";
-        for one in all {
+        // The first route that matches counts: one for a single address stands before one for many.
+        let mut all: Vec<&Self> = all.iter().collect();
+        all.sort_by_cached_key(|one| {
+            let matched = one.r#match.as_ref().map(|text| text.replace('{', "\u{7f}"));
+            (&one.destination, matched)
+        });
+        for one in &all {
             if one.destination != last {
                 let _ = writeln!(text, "  {}:\n    mode: guard", one.destination);
                 last = &one.destination;

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use twicesafe_ledger::{
-    Claimed, Counts, Error, Intent, IntentId, LaneName, Outcome, Refusal, Stored, Timestamp, Trouble,
-    WaitCause,
+    Claimed, Counts, Error, Intent, IntentId, LaneName, Outcome, Refusal, StoreError, Stored, Timestamp,
+    Trouble, WaitCause,
 };
 
 use super::event::Event;
@@ -454,11 +454,11 @@ impl Pump {
         };
         let Some(intent) = Intent::on_record(&stored) else { return Ok(Came::Stuck) };
         let event = match event {
-            Some(event) => event,
-            None => match shared.ledger.store().request(stored.id).await?.as_ref().and_then(Event::from_kept)
-            {
-                Some(event) => event,
-                None => return Ok(Came::Stuck),
+            Some(event) => Ok(event),
+            None => match shared.ledger.store().request(stored.id).await {
+                Ok(kept) => kept.as_ref().and_then(Event::from_kept).ok_or("it is not on record"),
+                Err(StoreError::Damaged(_)) => Err("what is on record of it is damaged"),
+                Err(error) => return Err(error.into()),
             },
         };
         let permit = match shared.ledger.claim(&intent).await {
@@ -477,6 +477,18 @@ impl Pump {
             Err(error) => return Err(error),
         };
         let attempt = permit.attempt();
+        let event = match event {
+            Ok(event) => event,
+            // No further attempt mends that: somebody must look, at once.
+            Err(why) => {
+                let inbox = &self.inbox.name;
+                tracing::error!(intent = %stored.id, inbox, "an event cannot be handed over: {why}");
+                permit.settle(Err(Trouble::unknown(why).park())).await?;
+                self.note_waiting(stored.id, false);
+                shared.metrics.inbox(inbox, "failed", 1);
+                return Ok(Came::Stuck);
+            }
+        };
         let handover = Handover::new(shared.clone(), self.inbox.clone(), event, attempt);
         // Its turn is taken by what is sent, and not by what is turned away.
         let outcome = match self.inbox.gate.paced().await {

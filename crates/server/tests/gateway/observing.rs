@@ -1,6 +1,23 @@
 //! Watching before guarding: everything is passed on, and what would have been prevented is on record.
 
+use twicesafe_server::Observed;
+
 use super::*;
+
+/// What was observed, when so many findings are on record: they are written beside the answers.
+async fn observed(gateway: &Gateway, findings: usize) -> Vec<Observed> {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+    loop {
+        let all = twicesafe_server::observed(&gateway.world.ledger, "default", None).await.unwrap();
+        let counted = |one: &Observed| one.prevented.values().chain(one.refused.values()).sum::<usize>();
+        let found: usize = all.iter().map(counted).sum();
+        if found >= findings || tokio::time::Instant::now() > deadline {
+            assert_eq!(found, findings, "{all:?}");
+            return all;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
 
 #[tokio::test]
 async fn what_is_observed_is_passed_on_and_recorded() {
@@ -21,11 +38,11 @@ async fn what_is_observed_is_passed_on_and_recorded() {
     let raw = gateway.post("/contacts", &contact("e")).await;
     assert_eq!((raw.status, &raw.json), (500, &json!({ "raw": true })), "nothing is changed");
     gateway.crm.check_effects(6);
+    observed(&gateway, 6).await;
     let count = async |action: &str, what: &str| {
         let path = format!("/v1/intents?scope=default/observe/crm/{action}/{what}");
         gateway.world.get(&path).await.json["intents"].as_array().map(Vec::len)
     };
-    tokio::time::sleep(Duration::from_millis(200)).await;
     assert_eq!(count("contact.create", "prevented").await, Some(1));
     assert_eq!(
         count("contact.create", "refused").await,
@@ -61,8 +78,7 @@ async fn what_nobody_would_have_known_of_would_not_have_been_sent_again() {
             gateway.pass(Duration::from_secs(600)).await;
         }
     }
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    let observed = twicesafe_server::observed(&gateway.world.ledger, "default", None).await.unwrap();
+    let observed = observed(&gateway, 5).await;
     let of = |action: &str| observed.iter().find(|one| one.action == action).unwrap();
     let created = of("contact.create");
     assert_eq!(created.prevented.values().sum::<usize>(), 2, "{created:?}");
@@ -71,4 +87,71 @@ async fn what_nobody_would_have_known_of_would_not_have_been_sent_again() {
     assert_eq!(of("contact.put").prevented.len(), 0);
     let review = gateway.world.get("/v1/intents?status=review").await;
     assert_eq!(review.json["intents"], json!([]), "nobody is asked about what is only watched");
+}
+
+#[tokio::test]
+async fn what_would_be_refused_for_another_reason_than_its_key_is_told() {
+    let routes = "- match: POST /contacts
+  action: contact.create
+  key: request.body.id
+  approve: request.body.amount > 100
+  lane: request.body.account";
+    let gateway = Gateway::with("mode: observe\nauth: none", routes, "").await;
+    let json = [("content-type", "application/json")];
+    let send = async |headers: &[(&str, &str)], body: &str| {
+        let headers: Vec<_> = json.iter().chain(headers).copied().collect();
+        let heard = gateway.world.send("POST", "/to/crm/contacts", &headers, body.as_bytes()).await;
+        assert_eq!(heard.status, 201, "everything is passed on: {heard:?}");
+    };
+    send(&[], r#"{"id":"a","amount":1,"account":"x"}"#).await;
+    send(&[], r#"{"id":"b","account":"x"}"#).await;
+    // Nobody would be asked about what is refused, and what is refused each time is not prevented the second time.
+    send(&[], r#"{"id":"c","amount":500}"#).await;
+    for _ in 0..2 {
+        send(&[], r#"{"id":"d","id":"d","amount":1,"account":"x"}"#).await;
+    }
+    send(
+        &[("idempotency-key", "one"), ("idempotency-key", "other")],
+        r#"{"id":"e","amount":1,"account":"x"}"#,
+    )
+    .await;
+    for _ in 0..2 {
+        // In an editor.
+        send(&[("twicesafe-test", "true")], r#"{"id":"f","amount":500}"#).await;
+    }
+    gateway.crm.check_effects(8);
+    let observed = observed(&gateway, 5).await;
+    let [created] = &observed[..] else { panic!("{observed:?}") };
+    assert_eq!((created.seen, created.prevented.len()), (5, 0), "{created:?}");
+    for (why, times) in [
+        ("`approve` cannot be worked out", 1),
+        ("`lane` cannot be worked out", 1),
+        ("the same name twice", 2),
+        ("two different headers", 1),
+    ] {
+        let told: Vec<_> = created.refused.iter().filter(|(told, _)| told.contains(why)).collect();
+        assert!(matches!(told[..], [(_, n)] if *n == times), "{why}: {created:?}");
+    }
+    assert_eq!(created.refused.len(), 4, "{created:?}");
+}
+
+#[tokio::test]
+async fn writes_without_a_route_are_told_together_where_one_route_would_do() {
+    let gateway = Gateway::with("mode: observe", "[]", "").await;
+    let json = [("content-type", "application/json"), ("idempotency-key", "k")];
+    for path in ["/to/crm/contacts/881/notes", "/to/crm/contacts/882/notes", "/to/crm/contacts/882/notes"] {
+        gateway.world.send("POST", path, &json, br#"{"text":"called"}"#).await;
+    }
+    gateway.post("/contacts/883/notes", &json!({ "text": "called" })).await;
+    gateway.post("/contacts/merge/notes", &json!({ "text": "called" })).await;
+    let observed = observed(&gateway, 3).await;
+    let [notes, merged] = &observed[..] else { panic!("{observed:?}") };
+    assert_eq!(notes.r#match.as_deref(), Some("POST /contacts/{id}/notes"));
+    assert_eq!((notes.seen, notes.prevented.values().sum::<usize>()), (3, 1), "{notes:?}");
+    assert_eq!(notes.refused.values().sum::<usize>(), 1, "{notes:?}");
+    assert_eq!(merged.r#match.as_deref(), Some("POST /contacts/merge/notes"));
+    let routes = Observed::configuration(&observed);
+    let places = ["match: POST /contacts/merge/notes\n", "match: POST /contacts/{id}/notes\n"];
+    let [Some(merged), Some(notes)] = places.map(|place| routes.find(place)) else { panic!("{routes}") };
+    assert!(merged < notes, "the first that matches counts: {routes}");
 }

@@ -463,17 +463,11 @@ async fn s37_a_sender_hears_in_time_that_the_ledger_is_away() {
       answers_within: 2s
     secrets: [s3cret]
 ";
-    let folder = std::env::temp_dir().join(format!("twicesafe-away-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let file = folder.join("ledger.db");
-    let clock = std::sync::Arc::new(twicesafe_ledger::ManualClock::at(1_800_000_000_000));
-    let address = format!("sqlite:{}", file.display());
-    let ledger = twicesafe_ledger::Open::at(&address).clock(clock.clone()).open().await.unwrap();
     let target = Destination::new().await;
-    let world = World::on(ledger, clock, &configuration(&target, provider, "")).await;
+    let (world, folder) = World::in_folder("away", &configuration(&target, provider, "")).await;
     let inbox = Inbox { world, target };
     let headers = [("content-type", "application/json"), ("x-signature", "s3cret")];
-    let other = rusqlite::Connection::open(&file).unwrap();
+    let other = rusqlite::Connection::open(folder.join("ledger.db")).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let started = std::time::Instant::now();
     let heard = inbox.world.send("POST", "/in/shop", &headers, br#"{"id":1}"#).await;

@@ -251,3 +251,36 @@ async fn s39_what_is_turned_away_takes_no_turn_from_others() {
     assert!(started.elapsed() < Duration::from_secs(6), "{:?}", started.elapsed());
     inbox.world.stop().await;
 }
+
+/// No further attempt mends it (TS0047).
+#[tokio::test]
+async fn an_event_that_is_damaged_is_somebodys_to_look_at_and_the_others_are_handed_over() {
+    let target = Destination::new().await;
+    let rules = "    retries: { base: 10ms }\n";
+    let (world, folder) = World::in_folder("lost-half", &configuration(&target, rules, "")).await;
+    let inbox = Inbox { world, target };
+    inbox.target.script([Do::Say(503, json!({})), Do::Say(503, json!({}))]);
+    for id in ["damaged", "whole"] {
+        // As long as what is kept in two halves.
+        inbox.send(id, &json!({ "id": id, "note": "n".repeat(1_900) })).await;
+        inbox.status(id, "retryable").await;
+    }
+    let other = rusqlite::Connection::open(folder.join("ledger.db")).unwrap();
+    let lose = "DELETE FROM request_rest WHERE intent = (SELECT id FROM intent WHERE key = 'damaged')";
+    assert_eq!(other.execute(lose, ()).unwrap(), 1);
+    inbox.pass(Duration::from_secs(60)).await;
+    inbox.status("whole", "done").await;
+    let started = std::time::Instant::now();
+    loop {
+        let review = inbox.world.get("/v1/intents?status=review").await;
+        if review.json["intents"][0]["key"] == "damaged" {
+            break;
+        }
+        assert!(started.elapsed() < SOON, "nobody is asked: {review:#?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let handed_over: Vec<_> = inbox.requests(3).await.iter().map(|one| one.body["id"].clone()).collect();
+    assert_eq!(handed_over, ["damaged", "whole", "whole"]);
+    inbox.world.stop().await;
+    std::fs::remove_dir_all(folder).unwrap();
+}

@@ -4,7 +4,7 @@
 -- One row: what the ledger as a whole knows, and seldom changes.
 CREATE TABLE ledger (
     one             INTEGER PRIMARY KEY CHECK (one = 1),
-    hash_key        BLOB NOT NULL,              -- keys the hashes of names, so that a forgotten key cannot be guessed
+    hash_key        BLOB NOT NULL,              -- keys the hashes of names, so that a forgotten key cannot be guessed; behind it a few such hashes
     recovering_since INTEGER                    -- set while a lost tail is being made up for
 );
 

@@ -112,9 +112,12 @@ impl Guard {
             "SELECT d.oid = $2 AND l.hash_key = $3, @ledger_hold($1) FROM pg_catalog.pg_database d, @ledger l
              WHERE d.datname = pg_catalog.current_database()",
         );
-        let key = &self.shared.hasher.key()[..];
-        let values: [(&(dyn ToSql + Sync), Type); 3] =
-            [(&locked::name_lock(hash), Type::INT8), (&self.shared.database, Type::OID), (&key, Type::BYTEA)];
+        let key = self.shared.hasher.key();
+        let values: [(&(dyn ToSql + Sync), Type); 3] = [
+            (&locked::name_lock(hash), Type::INT8),
+            (&self.shared.database, Type::OID),
+            (&key.bytes(), Type::BYTEA),
+        ];
         let row = match client.query_typed_opt(&sql, &values).await {
             Err(error) if error.code().is_some_and(is_nothing_of_ours) => None,
             row => row?,

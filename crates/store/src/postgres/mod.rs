@@ -157,9 +157,6 @@ impl Postgres {
         let client = link.client().await.map_err(Failure::into_error)?;
         let opened = open::ledger(&client, &shown).await.map_err(Failure::into_error)?;
         let hasher = NameHasher::new(opened.hash_key);
-        hasher.check(
-            opened.newest.iter().map(|(scope, key, hash)| (scope.as_deref(), key.as_deref(), &hash[..])),
-        )?;
         let time = DatabaseTime::default();
         time.sample(opened.now, opened.recovering_since);
         let shared = Arc::new(Shared {
@@ -356,7 +353,7 @@ impl Postgres {
 
     /// A key that everybody who opens this ledger can derive.
     pub(crate) fn key(&self) -> [u8; 32] {
-        self.shared.hasher.key()
+        *self.shared.hasher.key().secret()
     }
 
     pub(crate) async fn recover_since(&self, since: Option<Timestamp>) -> Result<(), StoreError> {

@@ -4,12 +4,12 @@ use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 use twicesafe_core::Timestamp;
 
-use super::columns::{at, bytes, get, needed};
+use super::columns::{at, get};
 use super::connect::Failure;
 use super::rows::RowType;
 use super::write::RowTypes;
+use crate::HashKey;
 use crate::error::StoreError;
-use crate::{LOOKED_AT, NameHash};
 
 pub(super) const MIGRATIONS: &[&str] = &[include_str!("../../migrations/postgres/0001_ledger.sql")];
 /// Keeps processes that start at once from migrating at once. "TwSf" and a number.
@@ -32,7 +32,7 @@ const TABLES: [&str; 12] = [
 
 /// What is known of a ledger once it is open.
 pub(super) struct Opened {
-    pub(super) hash_key: [u8; 32],
+    pub(super) hash_key: HashKey,
     /// Where its tables are, quoted and with a dot, to be put before their names.
     pub(super) schema: String,
     /// The number of the database it is in.
@@ -40,8 +40,6 @@ pub(super) struct Opened {
     pub(super) now: Timestamp,
     pub(super) recovering_since: Option<Timestamp>,
     pub(super) row_types: RowTypes,
-    /// Scope, key and hash of its newest intents.
-    pub(super) newest: Vec<(Option<String>, Option<String>, NameHash)>,
 }
 
 /// Makes or migrates the ledger.
@@ -74,9 +72,9 @@ async fn migrate(client: &Client, shown: &str) -> Result<Opened, Failure> {
         client.batch_execute(migration).await?;
     }
     if found == 0 {
-        let key: [u8; 32] = crate::random();
+        let key = HashKey::random();
         let sql = format!("INSERT INTO {schema}ledger (one, schema_version, hash_key) VALUES (1, $1, $2)");
-        client.query_typed(&sql, &[(&known, Type::INT8), (&key.as_slice(), Type::BYTEA)]).await?;
+        client.query_typed(&sql, &[(&known, Type::INT8), (&key.bytes(), Type::BYTEA)]).await?;
     }
     // Also tells at once whether the ledger can be written, not only when the first claim comes.
     let sql = format!(
@@ -84,12 +82,6 @@ async fn migrate(client: &Client, shown: &str) -> Result<Opened, Failure> {
          (extract(epoch FROM clock_timestamp()) * 1000)::bigint, recovering_since"
     );
     let row = client.query_typed_one(&sql, &[(&known, Type::INT8)]).await?;
-    let sql = format!("SELECT scope, key, hash FROM {schema}intent ORDER BY id DESC LIMIT {LOOKED_AT}");
-    let mut newest = Vec::new();
-    for row in &client.query_typed(&sql, &[]).await? {
-        let hash = needed(bytes(row, 2)?, "an intent without the hash of its name")?;
-        newest.push((get(row, 0)?, get(row, 1)?, hash));
-    }
     let row_types = RowTypes {
         intent: row_type(client, "intent").await?,
         agenda: row_type(client, "agenda").await?,
@@ -99,9 +91,8 @@ async fn migrate(client: &Client, shown: &str) -> Result<Opened, Failure> {
         seldom: row_type(client, "seldom").await?,
     };
     Ok(Opened {
-        newest,
         row_types,
-        hash_key: needed(bytes(&row, 0)?, "a ledger without a key")?,
+        hash_key: HashKey::kept(get(&row, 0)?)?,
         schema,
         database,
         now: Timestamp::from_millis(get(&row, 1)?),

@@ -8,19 +8,19 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row};
 use twicesafe_core::{IntentId, Noted, Status, Timestamp, Verdict};
 
-use super::columns::{self, Line, at, bytes, get, needed};
+use super::columns::{self, Line, at, get, needed};
 use super::connect::{Failure, Link};
 use super::open::MIGRATION_LOCK;
 use super::read::{earlier_answer, journal_row};
 use super::write::{self, Outcome};
 use super::{Postgres, Shared, read};
-use crate::BATCH_MAX;
 use crate::codec;
 use crate::error::StoreError;
 use crate::plan::{Change, JournalRow};
 use crate::query::EarlierAnswer;
 use crate::tally::{self, Tally};
 use crate::transfer::{Count, Exported, Facts, LaneState, Parcel, unhashed};
+use crate::{BATCH_MAX, HashKey};
 
 impl Postgres {
     pub(crate) async fn export(&self) -> Result<Snapshot, StoreError> {
@@ -32,7 +32,7 @@ impl Postgres {
         let facts = Facts {
             at: Timestamp::from_millis(get(row, 0)?),
             recovering_since: at(row, 1)?,
-            hash_key: needed(bytes(row, 2)?, "a ledger without a key")?,
+            hash_key: HashKey::kept(get(row, 2)?)?,
             last_intent: get(row, 3)?,
         };
         Ok(Snapshot { within, facts })
@@ -262,7 +262,7 @@ impl Importing {
     pub(crate) async fn finish(self) -> Result<(), StoreError> {
         let Self { within, facts } = self;
         let sql = "UPDATE @ledger SET hash_key = $1, recovering_since = $2";
-        let (key, since) = (&facts.hash_key[..], facts.recovering_since.map(Timestamp::as_millis));
+        let (key, since) = (facts.hash_key.bytes(), facts.recovering_since.map(Timestamp::as_millis));
         within.rows(sql, &[(&key, Type::BYTEA), (&since, Type::INT8)]).await?;
         if facts.last_intent > 0 {
             // The next batch starts there.

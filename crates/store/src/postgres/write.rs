@@ -104,10 +104,10 @@ pub(super) async fn changes(
     }
     let counts = batch.counted();
     let seldom = batch.seldom(&shared.row_types.seldom);
-    let known_key = &shared.hasher.key()[..];
+    let known_key = shared.hasher.key();
     let parameters: [(&(dyn ToSql + Sync), Type); PARAMETERS] = [
         (&relaxed, Type::BOOL),
-        (&known_key, Type::BYTEA),
+        (&known_key.bytes(), Type::BYTEA),
         batch.inserts.parameter(),
         (&batch.numbered, Type::BOOL),
         batch.updates.parameter(),

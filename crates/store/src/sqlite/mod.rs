@@ -152,7 +152,6 @@ impl Sqlite {
         let path = place::of_ledger(path)?;
         let (connection, known) = open::writable(&path, options)?;
         let hasher = NameHasher::new(known.hash_key);
-        open::check_hashes(&connection, &hasher)?;
         let time = LedgerTime::new(clock);
         // Also after a restart, and if the clock was set back meanwhile (S10).
         time.read(Some(known.last));
@@ -320,7 +319,7 @@ impl Sqlite {
 
     /// A key that everybody who opens this ledger can derive.
     pub(crate) fn key(&self) -> [u8; 32] {
-        self.shared.hasher.key()
+        *self.shared.hasher.key().secret()
     }
 
     /// Looks again later at an intent that could not be purged now.

@@ -12,7 +12,7 @@ use super::BUSY_MAX;
 use super::write::NOW;
 use crate::clock::Noted;
 use crate::error::StoreError;
-use crate::{LOOKED_AT, NameHasher, Options};
+use crate::{HashKey, Options};
 
 /// "TwSf" in the header of the file.
 const APPLICATION_ID: i64 = 0x5477_5366;
@@ -24,7 +24,7 @@ const BUSY_PAUSE: Duration = Duration::from_millis(2);
 
 /// What a ledger knows of itself.
 pub(super) struct Known {
-    pub(super) hash_key: [u8; 32],
+    pub(super) hash_key: HashKey,
     pub(super) last: Noted,
 }
 
@@ -141,8 +141,8 @@ fn migrate(connection: &mut Connection, options: &Options) -> Result<Known, Stor
             ran(transaction.execute_batch(migration))?;
         }
         if found == 0 {
-            let key: [u8; 32] = crate::random();
-            ran(transaction.execute("INSERT INTO ledger (one, hash_key) VALUES (1, ?1)", [&key]))?;
+            let key = HashKey::random();
+            ran(transaction.execute("INSERT INTO ledger (one, hash_key) VALUES (1, ?1)", [key.bytes()]))?;
             let rows = "INSERT INTO tally (hour, name, n) VALUES
                 (?1, 'last at', ?2), (?1, 'last tick', 0), (?1, 'last boot', 0), (?1, 'last intent', 0)";
             ran(transaction.execute(rows, (NOW, options.clock.system_millis())))?;
@@ -154,20 +154,11 @@ fn migrate(connection: &mut Connection, options: &Options) -> Result<Known, Stor
     let sql = "SELECT hash_key, at.n, tick.n, boot.n FROM ledger, tally at, tally tick, tally boot
         WHERE at.hour = ?1 AND at.name = 'last at' AND tick.hour = ?1 AND tick.name = 'last tick'
         AND boot.hour = ?1 AND boot.name = 'last boot'";
-    ran(connection.query_row(sql, [NOW], |row| {
-        Ok(Known { hash_key: row.get(0)?, last: noted(row.get(1)?, row.get(2)?, row.get(3)?) })
-    }))
-}
-
-/// Whether its names are found by this program's hashes.
-pub(super) fn check_hashes(connection: &Connection, hasher: &NameHasher) -> Result<(), StoreError> {
-    type Row = (Option<String>, Option<String>, Vec<u8>);
-    let mut statement =
-        ran(connection.prepare("SELECT scope, key, hash FROM intent ORDER BY id DESC LIMIT ?1"))?;
-    let rows =
-        ran(statement.query_map([LOOKED_AT as i64], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))))?;
-    let newest: Vec<Row> = ran(rows.collect())?;
-    hasher.check(newest.iter().map(|(scope, key, hash)| (scope.as_deref(), key.as_deref(), &hash[..])))
+    let facts = connection.query_row(sql, [NOW], |row| {
+        Ok((row.get::<_, Vec<u8>>(0)?, noted(row.get(1)?, row.get(2)?, row.get(3)?)))
+    });
+    let (hash_key, last) = ran(facts)?;
+    Ok(Known { hash_key: HashKey::kept(&hash_key)?, last })
 }
 
 /// Where the clocks were when something was last written.
@@ -202,6 +193,15 @@ fn from_sqlite(error: rusqlite::Error) -> StoreError {
         }
         None if matches!(error, rusqlite::Error::QueryReturnedNoRows) => {
             StoreError::Damaged("a row that every ledger has is not there".into())
+        }
+        None if matches!(
+            error,
+            rusqlite::Error::InvalidColumnType(..)
+                | rusqlite::Error::FromSqlConversionFailure(..)
+                | rusqlite::Error::IntegralValueOutOfRange(..)
+        ) =>
+        {
+            StoreError::Damaged(error.to_string())
         }
         _ => StoreError::Away(error.to_string()),
     }

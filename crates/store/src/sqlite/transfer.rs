@@ -7,6 +7,7 @@ use twicesafe_core::{IntentId, Timestamp};
 use super::open::{map, prepared, ran, readable};
 use super::read::{all, bytes, get, needed, one, select, stored, text};
 use super::{Errand, Shared, Sqlite, gone, read, write};
+use crate::HashKey;
 use crate::codec::{self, Policies};
 use crate::error::StoreError;
 use crate::plan::Change;
@@ -28,7 +29,7 @@ impl Sqlite {
                 at: self.now(),
                 last_intent: get(row, 0)?,
                 recovering_since: get::<Option<i64>>(row, 1)?.map(Timestamp::from_millis),
-                hash_key: needed(bytes(row, 2)?, "a ledger without a key")?,
+                hash_key: HashKey::kept(&get::<Vec<u8>>(row, 2)?)?,
             })
         })?;
         let facts = needed(facts, "a ledger that knows nothing of itself")?;
@@ -155,7 +156,7 @@ fn begin(connection: &Connection, facts: &Facts) -> Result<(), StoreError> {
     }
     let since = facts.recovering_since.map(Timestamp::as_millis);
     let mut statement = prepared(connection, "UPDATE ledger SET hash_key = ?1, recovering_since = ?2")?;
-    ran(statement.execute(params![facts.hash_key, since]))?;
+    ran(statement.execute(params![facts.hash_key.bytes(), since]))?;
     let sql = "UPDATE tally SET n = max(n, ?3) WHERE hour = ?1 AND name = ?2";
     let mut statement = prepared(connection, sql)?;
     ran(statement.execute((write::NOW, "last at", facts.at.as_millis())))?;

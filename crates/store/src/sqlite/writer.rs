@@ -307,11 +307,11 @@ impl<'a, 'c> Session<'a, 'c> {
         )?;
         let facts = statement.query_row([write::NOW], |row| {
             let noted = noted(row.get(0)?, row.get(1)?, row.get(2)?);
-            Ok((noted, row.get::<_, i64>(3)?, row.get::<_, Option<i64>>(4)?, row.get::<_, [u8; 32]>(5)?))
+            Ok((noted, row.get::<_, i64>(3)?, row.get::<_, Option<i64>>(4)?, row.get::<_, Vec<u8>>(5)?))
         });
         let (last, last_intent, recovering_since, hash_key) = ran(facts)?;
         // Another process may have filled the ledger from an export since it was opened here.
-        shared.hasher.go_over_to(hash_key);
+        shared.hasher.follow(&hash_key)?;
         let noted = shared.time.read_noted(Some(last));
         let recovering_since = recovering_since.map(Timestamp::from_millis);
         shared.recovers_since(recovering_since);

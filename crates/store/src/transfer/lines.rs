@@ -13,6 +13,7 @@ use twicesafe_core::{
 };
 
 use super::{Count, Exported, Facts, LaneState};
+use crate::HashKey;
 use crate::codec::{self, Policies, hex, unhex};
 use crate::error::StoreError;
 use crate::plan::{JournalRow, Stored};
@@ -21,7 +22,7 @@ use crate::store::fault_in;
 use crate::tally;
 
 /// The version of the format that is written, and the only one that is read.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 
 /// What is wrong with a line.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -102,7 +103,7 @@ impl Header {
         match self {
             Self::Whole(facts) => {
                 line.at = facts.at.as_millis();
-                line.hash_key = Some(hex(&facts.hash_key));
+                line.hash_key = Some(hex(facts.hash_key.bytes()));
                 line.last_intent = Some(facts.last_intent);
                 line.recovering_since = facts.recovering_since.map(Timestamp::as_millis);
             }
@@ -141,7 +142,7 @@ impl Header {
             at,
             last_intent: line.last_intent.ok_or_else(|| BadLine::new("the last number is missing"))?,
             recovering_since: line.recovering_since.map(Timestamp::from_millis),
-            hash_key: array(&hash_key)?,
+            hash_key: HashKey::kept(&unhex(&hash_key)?)?,
         }))
     }
 }

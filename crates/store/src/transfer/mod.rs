@@ -14,7 +14,7 @@ pub use lines::{BadLine, FORMAT_VERSION, Header, Line, LineCodec, Totals};
 use crate::error::StoreError;
 use crate::plan::{JournalRow, Stored};
 use crate::query::EarlierAnswer;
-use crate::{NameHash, NameHasher, memory, postgres, sqlite};
+use crate::{HashKey, NameHash, memory, postgres, sqlite};
 
 /// What a ledger knows as a whole.
 #[derive(Clone, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub struct Facts {
     /// Since when records may be missing, if it recovers from a lost tail.
     pub recovering_since: Option<Timestamp>,
     /// Keys the hashes of names. A secret: who has it can find forgotten names by trying.
-    pub(crate) hash_key: [u8; 32],
+    pub(crate) hash_key: HashKey,
 }
 
 impl std::fmt::Debug for Facts {
@@ -72,7 +72,7 @@ impl Exported {
             return Err(BadLine::new("an intent with a number out of order"));
         }
         match &self.stored.record.name {
-            Some(name) if NameHasher::new(facts.hash_key).hash(name) != hash => {
+            Some(name) if facts.hash_key.hash(name) != hash => {
                 Err(BadLine::new("a hash that does not fit its name"))
             }
             _ => Ok(()),

@@ -1,10 +1,10 @@
 //! Ledgers changed by hand: noticed, and contained.
 
 use twicesafe_core::{Action, Answer, Code, Forget, Outcome, Policy, Purge, Reset, Status};
-use twicesafe_store::{JournalFault, Options, Order, Store};
+use twicesafe_store::{JournalFault, Options, Order, Store, StoreError};
 
 use crate::orders::{about, answered, claim, command, name, permit, settle};
-use crate::world::World;
+use crate::world::{Kind, World};
 
 pub async fn a_row_that_cannot_be_read_does_not_take_its_batch_with_it(world: &World) {
     let policy = Policy::default();
@@ -46,10 +46,14 @@ pub async fn a_row_with_another_name_is_nobodys_answer(world: &World) {
 /// Every name would look new.
 pub async fn s1_a_ledger_found_by_other_hashes_is_not_opened(world: &World) {
     world.tell(claim("mine", &Policy::default())).await;
-    let forget = "UPDATE ledger SET hash_key = zeroblob(32)";
-    world.sql_of(forget, "UPDATE ledger SET hash_key = decode(repeat('00', 32), 'hex')").await;
-    let opened = Store::open(&world.address(), Options::default()).await;
-    assert_eq!(opened.map(drop).map_err(|error| error.code()), Err(Code::LedgerDamaged));
+    // Made before keys said what they make; and by one that makes something else.
+    for bytes in [32, 80] {
+        let forget = format!("UPDATE ledger SET hash_key = zeroblob({bytes})");
+        let forget_there = format!("UPDATE ledger SET hash_key = decode(repeat('00', {bytes}), 'hex')");
+        world.sql_of(&forget, &forget_there).await;
+        let opened = Store::open(&world.address(), Options::default()).await;
+        assert_eq!(opened.map(drop).map_err(|error| error.code()), Err(Code::LedgerDamaged), "{bytes}");
+    }
 }
 
 /// The database does not take what a report would write: the report fails, and none of it is written.
@@ -153,7 +157,16 @@ pub async fn half_a_request_is_not_sent(world: &World) {
     let id = claimed.stored.unwrap().id;
     assert_eq!(world.other.request(id).await.unwrap().as_deref(), Some(&LONG[..]));
     world.sql_of("DELETE FROM request_rest", "UPDATE intent SET request = NULL").await;
-    assert!(!matches!(world.other.request(id).await, Ok(Some(_))));
+    // Then somebody "mends" it, with text.
+    for mended in ["SELECT 1", "UPDATE request SET body = 'POST /'"] {
+        world.sql_of(mended, "SELECT 1").await;
+        let found = world.other.request(id).await;
+        let is_found_out = match world.kind {
+            Kind::Sqlite | Kind::Remembering => matches!(found, Err(StoreError::Damaged(_))),
+            _ => matches!(found, Ok(None)),
+        };
+        assert!(is_found_out, "{mended}: {found:?}");
+    }
 }
 
 pub async fn s40_forgotten_text_is_nowhere(world: &World) {

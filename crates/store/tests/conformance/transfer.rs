@@ -32,7 +32,9 @@ async fn fill(world: &World) {
     let failed = world.tell(claim("failed", &policy)).await;
     world.tell(settle(&failed, refusal)).await;
     let rule = ApprovalRule { people: 2, ..ApprovalRule::default() };
-    world.tell(claim("held", &Policy { approval: Some(rule), ..policy.clone() }).with_request(b"PUT")).await;
+    world
+        .tell(claim("held", &Policy { approval: Some(rule), ..policy.clone() }).with_request(&[7; 2_307]))
+        .await;
     world
         .tell(claim("accepted", &policy).accepted(Duration::from_secs(3600)).in_lane("queue", Some(9)))
         .await;

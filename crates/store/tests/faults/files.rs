@@ -162,7 +162,9 @@ async fn s40_what_was_forgotten_is_not_left_in_the_file() {
 /// The same program as somebody who owns nothing. Root may write everywhere, whatever the permissions say.
 fn as_nobody(folder: &Folder) -> Command {
     let program = folder.path().join("program");
-    std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    // A copy made here would be "busy" while a program that another test starts has its descriptor, too.
+    let copied = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&program).status().unwrap();
+    assert!(copied.success());
     let is_root =
         std::fs::metadata("/proc/self").is_ok_and(|me| std::os::unix::fs::MetadataExt::uid(&me) == 0);
     if !is_root {
