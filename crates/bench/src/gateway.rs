@@ -299,6 +299,7 @@ pub(crate) async fn pair(
 ) -> Result<(), Box<dyn std::error::Error>> {
     let url = plan.postgres.as_deref().ok_or("--postgres URL is needed for that part")?;
     report.heading("Two gateways on one PostgreSQL against one, requests a second");
+    crate::naive_postgres::make_log_files(url).await?;
     for (what, connections, delay, limit, wanted) in [
         ("a quick destination, 64 connections in all", 64, 0, "", 0.9),
         ("a quick destination, 128 connections in all", 128, 0, "", 0.9),
@@ -328,6 +329,7 @@ pub(crate) async fn pair(
             }
         }
         report.compare(what, "one", &one, "two", &two, Some(wanted));
+        report.paired("two against one", &one, &two);
     }
     Ok(())
 }

@@ -132,13 +132,26 @@ impl Subject for Naive {
     }
 }
 
-/// Writes so many megabytes to the server's log, and has it make room: from then on it uses its files again, as one does that
-/// has been at work for a while. A new one makes files as it goes, and everybody waits for each.
+/// What makes a new server's log as long as its files may be.
 const LOG_MEGABYTES: usize = 1500;
 /// How long connections take to go.
 const LEAVING: Duration = Duration::from_millis(500);
 /// Connections of the naive peer, as many as an ordinary pool has.
 const NAIVE_CONNECTIONS: usize = 64;
+
+/// Writes to the server's log, and has it make room: from then on it uses its files again, as one does that has been at work for a
+/// while. A new one makes files as it goes, and everybody waits for each.
+pub(crate) async fn make_log_files(url: &str) -> Result<(), tokio_postgres::Error> {
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
+    tokio::spawn(connection);
+    client
+        .simple_query(&format!(
+            "SELECT count(pg_logical_emit_message(false, 'bench', repeat('x', 1000000))) FROM generate_series(1, {LOG_MEGABYTES})"
+        ))
+        .await?;
+    client.simple_query("CHECKPOINT").await?;
+    Ok(())
+}
 
 pub(crate) async fn measure(
     plan: &Plan,
@@ -149,15 +162,7 @@ pub(crate) async fn measure(
     report.heading(
         "PostgreSQL against naive claims (INSERT ON CONFLICT + UPDATE, 64 connections), 20 % repeated keys",
     );
-    let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
-    tokio::spawn(connection);
-    client
-        .simple_query(&format!(
-            "SELECT count(pg_logical_emit_message(false, 'bench', repeat('x', 1000000))) FROM generate_series(1, {LOG_MEGABYTES})"
-        ))
-        .await?;
-    client.simple_query("CHECKPOINT").await?;
-    drop(client);
+    make_log_files(url).await?;
     // As a server has it.
     let options = Options { remember: true, ..Options::default() };
     let store = Guarded::open(&Address::parse(url)?, options, Policy::default()).await?;
