@@ -9,7 +9,9 @@ use hyper::Request;
 use hyper::header::{ACCEPT_ENCODING, HeaderMap};
 use serde_json::Value;
 use tokio::sync::OwnedSemaphorePermit;
-use twicesafe_ledger::{Answer, Attempt, Counts, Finding, Ledger, Meaning, Outcome, Recovery, Trouble};
+use twicesafe_ledger::{
+    Answer, Attempt, Counts, Finding, Ledger, Meaning, Outcome, Recovery, StoreError, Trouble,
+};
 
 use super::answer::{Limits, Whole};
 use super::expression::Sight;
@@ -101,8 +103,12 @@ impl Errand {
 
     /// The same with the request that is on record, if one is.
     pub(super) async fn on_record(&self, attempt: &Attempt) -> Result<Option<Self>, String> {
-        let kept = self.ledger.store().dossier(attempt.name()).await.map_err(|error| error.to_string())?;
-        Ok(kept.and_then(|dossier| Sending::from_kept(&dossier.request?)).map(|sending| {
+        let kept = match self.ledger.store().request(attempt.stored().id).await {
+            // It can still be looked up without.
+            Err(StoreError::Damaged(_)) => None,
+            kept => kept.map_err(|error| error.to_string())?,
+        };
+        Ok(kept.as_ref().and_then(Sending::from_kept).map(|sending| {
             let (_, parameters) = self.destination.route(&sending.method, &sending.path);
             let view = Arc::new(sending.view(&parameters));
             Self { sending: Arc::new(sending), view, ..self.clone() }

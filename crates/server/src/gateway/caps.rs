@@ -78,7 +78,9 @@ pub(super) async fn are_reached(
             let of = |amounts: &Amounts| amounts.get(expression.text()).copied().unwrap_or_default();
             let known =
                 today.sums.get(expression.text()).copied().unwrap_or_default() - earlier.map_or(0.0, of);
-            known + others().map(|(_, (_, amounts))| of(amounts)).sum::<f64>() + of(&own) > *most
+            let sum = known + others().map(|(_, (_, amounts))| of(amounts)).sum::<f64>() + of(&own);
+            // What was more than any cap can be taken away from nothing.
+            sum.is_nan() || sum > *most
         }
     });
     if !is_reached && earlier.is_none() && today.let_through.len() < LET_THROUGH_MAX {

@@ -191,7 +191,7 @@ impl Due {
             return Ok(());
         }
         let request = match shared.ledger.store().request(id).await {
-            // It can still be asked for, and others go on.
+            // It can still be looked up, and others go on.
             Err(error @ StoreError::Damaged(_)) => {
                 self.tell_of_damage(id, &error);
                 None

@@ -42,13 +42,9 @@ pub(super) async fn answer(arrival: Arrival<'_>, request: &mut Request) -> Resul
         arrival.principal.demand_scope(&guarded::scope_of_read(&arrival, &sending))?;
     }
     // Guarded, what is only tried out would be done each time, too.
-    let (intent, is_refused) = match (head.is_rehearsal, callback) {
-        (true, _) => (None, false),
-        (false, Ok(_)) => foreseen(&arrival, &sending, &view, head),
-        (false, Err(problem)) => {
-            record_refused(&arrival, &sending, &problem);
-            (None, true)
-        }
+    let (intent, is_refused) = match head.is_rehearsal {
+        true => (None, false),
+        false => foreseen(&arrival, &sending, &view, head, callback.err()),
     };
     let ledger = arrival.shared.ledger.acting_as(&arrival.principal.actor);
     let claimed = match &intent {
@@ -71,7 +67,7 @@ pub(super) async fn answer(arrival: Arrival<'_>, request: &mut Request) -> Resul
         }
         Some(Ok(Claimed::Hold { .. }) | Err(_)) | None => (None, None),
     };
-    // What would be refused each time would neither be done the first time.
+    // What would be refused each time would not be done the first time either.
     if let Some((what, finding)) = finding.filter(|_| !is_refused) {
         record(&arrival, &sending, what, finding);
     }
@@ -147,42 +143,51 @@ async fn exchange(errand: &Errand, caller: &Caller) -> Result<(HeaderMap, Whole)
 }
 
 /// The intent a guarded write would be, in a scope of its own; without a key, by what is asked for. Why it would be refused, if it would,
-/// is recorded, and whether it would be although it has a key.
+/// is recorded; and whether it would be for another reason than that it has no key.
 fn foreseen(
     arrival: &Arrival<'_>,
     sending: &Arc<Sending>,
     view: &Arc<Value>,
     head: Head,
+    callback: Option<Problem>,
 ) -> (Option<Intent>, bool) {
     let Foreseen { name, objection, is_asked_about } = Foreseen::of(arrival, sending, view, head);
+    let objection = callback.or(objection);
+    let is_refused =
+        objection.is_some() || name.as_ref().is_err_and(|problem| problem.code != Code::KeyMissing);
     if let Some(problem) = name.as_ref().err().or(objection.as_ref()) {
-        record_refused(arrival, sending, problem);
+        let finding = json!({ "why": problem.message(), "code": problem.code.as_str() });
+        record(arrival, sending, "refused", finding);
     } else if is_asked_about {
         let finding = json!({ "why": "a person would have been asked first", "code": Code::Held.as_str() });
         record(arrival, sending, "refused", finding);
     }
-    (seen(arrival, sending, view, &name), objection.is_some())
+    // What would not be claimed is in the way of nothing that would.
+    let name = name.ok().filter(|_| !is_refused);
+    (seen(arrival, sending, view, name, if is_refused { "refused" } else { "fingerprint" }), is_refused)
 }
 
-/// Under which it is counted as seen.
+/// Under which it is counted as seen: under its name, if it has one, else `by` what is asked for.
 fn seen(
     arrival: &Arrival<'_>,
     sending: &Arc<Sending>,
     view: &Arc<Value>,
-    name: &Result<Name, Problem>,
+    name: Option<Name>,
+    by: &str,
 ) -> Option<Intent> {
-    let print = fingerprint::made(&arrival.route.recipe, sending, view);
+    let route = &arrival.route;
+    let print = fingerprint::made(&route.recipe, sending, view);
     let key = match (name, &print) {
-        (Ok(name), _) if arrival.route.action.is_some() => name.key.clone(),
-        // Guarded, each address would be an action of its own.
-        (Ok(name), _) => {
-            let address = made_action(&sending.method, &arrival.path);
-            Key::composed(&address, &[KeyPart::Text(name.key.as_str())]).ok()?
+        (Some(name), _) if route.action.is_some() && route.account.is_none() => name.key,
+        // Guarded, each account, and each address without a route, would have a scope of its own.
+        (Some(name), _) => {
+            let parts = [name.scope.as_str(), name.key.as_str()].map(KeyPart::Text);
+            Key::composed("name", &parts).ok()?
         }
-        (Err(_), Some(print)) => {
-            Key::new(&format!("fingerprint:{}", blake3::Hash::from(*print.digest()).to_hex())).ok()?
+        (None, Some(print)) => {
+            Key::new(&format!("{by}:{}", blake3::Hash::from(*print.digest()).to_hex())).ok()?
         }
-        (Err(_), None) => return None,
+        (None, None) => return None,
     };
     let intent = Intent::new(&scope(arrival, sending, "seen"), key.as_str()).ok()?;
     let print = print.unwrap_or_else(|| Fingerprint::of(&Recipe::raw(), b""));
@@ -202,11 +207,6 @@ fn action<'a>(arrival: &'a Arrival<'_>, sending: &Sending) -> Cow<'a, str> {
 fn scope(arrival: &Arrival<'_>, sending: &Sending, what: &str) -> String {
     let (tenant, destination) = (arrival.principal.tenant(), &arrival.destination.name);
     format!("{tenant}/{OBSERVED}/{destination}/{}/{what}", action(arrival, sending))
-}
-
-fn record_refused(arrival: &Arrival<'_>, sending: &Sending, problem: &Problem) {
-    let finding = json!({ "why": problem.message(), "code": problem.code.as_str() });
-    record(arrival, sending, "refused", finding);
 }
 
 /// Records something that guarding would have done: one intent each, done at once.

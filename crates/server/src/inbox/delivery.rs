@@ -483,10 +483,10 @@ impl Pump {
             Err(why) => {
                 let inbox = &self.inbox.name;
                 tracing::error!(intent = %stored.id, inbox, "an event cannot be handed over: {why}");
-                permit.settle(Err(Trouble::unknown(why).park())).await?;
+                let settled = permit.settle(Err(Trouble::unknown(why).park())).await?;
                 self.note_waiting(stored.id, false);
                 shared.metrics.inbox(inbox, "failed", 1);
-                return Ok(Came::Stuck);
+                return Ok(came_of(&settled));
             }
         };
         let handover = Handover::new(shared.clone(), self.inbox.clone(), event, attempt);
@@ -512,7 +512,12 @@ impl Pump {
         self.note_waiting(stored.id, settled.record.due_at.is_some());
         let what = if is_delivered { "delivered" } else { "failed" };
         shared.metrics.inbox(&self.inbox.name, what, 1);
-        let is_open = !settled.record.holds_lane() && settled.record.waits_until.is_none();
-        Ok(if is_open { Came::Through } else { Came::Stuck })
+        Ok(came_of(&settled))
     }
+}
+
+/// Whether the next one of its object may go.
+fn came_of(settled: &Stored) -> Came {
+    let is_open = !settled.record.holds_lane() && settled.record.waits_until.is_none();
+    if is_open { Came::Through } else { Came::Stuck }
 }

@@ -213,3 +213,24 @@ async fn beyond_a_cap_a_person_is_asked() {
     let done = heard.iter().filter(|heard| heard.status == 201).count();
     assert_eq!(done, 2, "those that come at once are counted too: {heard:?}");
 }
+
+#[tokio::test]
+async fn an_amount_that_nobody_knows_any_more_is_more_than_any_cap() {
+    let crm = Destination::new().await;
+    let by_sum = REFUND
+        .replace("approve: request.body.amount > 100", "caps: [ { sum: request.body.amount, max: 100 } ]");
+    let destination = "auth: none\nwait: 1ms";
+    let (world, folder) = World::in_folder("caps", &configuration(&crm, destination, &by_sum, "")).await;
+    let gateway = Gateway { world, crm };
+    gateway.crm.script([Do::SayWith(429, "retry-after", "1")]);
+    let damaged =
+        |amount: i64| json!({ "order_id": "a", "line": 1, "amount": amount, "note": "n".repeat(2_100) });
+    gateway.post("/refunds", &damaged(10)).await.refused(409, "TS0015");
+    let other = rusqlite::Connection::open(folder.join("ledger.db")).unwrap();
+    assert_eq!(other.execute("DELETE FROM request_rest", ()).unwrap(), 1);
+    gateway.post("/refunds", &refund("b", 1)).await.refused(423, "TS0017");
+    gateway.post("/refunds", &damaged(10_000)).await.refused(423, "TS0017");
+    gateway.crm.check_effects(0);
+    gateway.world.stop().await;
+    std::fs::remove_dir_all(folder).unwrap();
+}
