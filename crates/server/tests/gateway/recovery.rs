@@ -243,6 +243,34 @@ async fn s31_what_is_not_on_record_is_looked_up_and_left_to_the_next_caller() {
 }
 
 #[tokio::test]
+async fn s31_what_is_damaged_is_looked_up_all_the_same() {
+    let crm = Destination::new().await;
+    let yaml = configuration(&crm, "auth: { bearer: ours }\nwait: 1ms", &route(LOOKUP), "");
+    let (world, folder) = World::in_folder("lookup", &yaml).await;
+    let gateway = Gateway { world, crm };
+    // The caller asks in vain.
+    gateway.crm.script([Do::ActAndHang]);
+    gateway.crm.script_lookups([Do::Say(503, json!({}))]);
+    let body = json!({ "id": "a", "note": "n".repeat(2_100) });
+    gateway.post("/contacts", &body).await.refused(409, "TS0015");
+    let other = rusqlite::Connection::open(folder.join("ledger.db")).unwrap();
+    assert_eq!(other.execute("DELETE FROM request_rest", ()).unwrap(), 1);
+    let started = std::time::Instant::now();
+    loop {
+        gateway.pass(Duration::from_secs(1)).await;
+        let done = gateway.world.get("/v1/intents?status=done").await;
+        if done.json["intents"][0]["key"] == "a" {
+            break;
+        }
+        assert!(started.elapsed() < Duration::from_secs(20), "nobody looks it up");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    gateway.crm.check_effects(1);
+    gateway.world.stop().await;
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[tokio::test]
 async fn s23_after_doubt_a_404_means_that_it_is_gone() {
     let routes = format!(
         "- match: DELETE /contacts/{{id}}
