@@ -424,13 +424,15 @@ async fn s31_what_lost_half_of_its_request_keeps_nobody_waiting_but_those_who_lo
     let hook = Hook::start().await;
     let crm = crate::gateway::destination::Destination::new().await;
     let yaml = format!(
-        "people:\n  ops: {{ alert: {{ webhook: {} }}, rights: [review] }}
+        "people:\n  ops: {{ alert: {{ webhook: {} }}, rights: [approve, review] }}
 destinations:
   crm:
     base: {}
     auth: none
     wait: 1ms
-    routes: [ {{ match: POST /contacts, action: contact.create, key: request.body.id, recovery: person }} ]\n",
+    routes:
+      - {{ match: POST /contacts, action: contact.create, key: request.body.id, recovery: person }}
+      - {{ match: POST /refunds, action: refund.create, key: request.body.id, recovery: person, approve: true }}\n",
         hook.url(),
         crm.base()
     );
@@ -445,6 +447,11 @@ destinations:
     let other = rusqlite::Connection::open(folder.join("ledger.db")).unwrap();
     let lose = "DELETE FROM request_rest WHERE intent = (SELECT id FROM intent WHERE key = 'damaged')";
     assert_eq!(other.execute(lose, ()).unwrap(), 1);
+    // Of what is held nothing can be read.
+    world.post("/to/crm/refunds", &json!({ "id": "unreadable" })).await.refused(423, "TS0017");
+    assert_eq!(hook.next().await["kind"], "held");
+    let spoil = "UPDATE intent SET policy = 'broken' WHERE key = 'unreadable'";
+    assert_eq!(other.execute(spoil, ()).unwrap(), 1);
     for _ in 0..4 {
         world.clock.advance(Duration::from_secs(200));
         tokio::time::sleep(Duration::from_millis(50)).await;

@@ -243,6 +243,27 @@ async fn s31_what_is_not_on_record_is_looked_up_and_left_to_the_next_caller() {
 }
 
 #[tokio::test]
+async fn s31_what_cannot_be_read_is_not_in_the_way_of_what_can() {
+    let crm = Destination::new().await;
+    let yaml = configuration(&crm, "auth: { bearer: ours }\nwait: 1ms", &route("person"), "");
+    let (world, folder) = World::in_folder("unreadable", &yaml).await;
+    let gateway = Gateway { world, crm };
+    gateway.crm.script([Do::SayWith(429, "retry-after", "1"), Do::SayWith(429, "retry-after", "2")]);
+    for id in ["unreadable", "whole"] {
+        gateway.post("/contacts", &contact(id)).await.refused(409, "TS0015");
+        gateway.wait_for(UPSERT, id, "retryable").await;
+    }
+    let other = rusqlite::Connection::open(folder.join("ledger.db")).unwrap();
+    let spoil = "UPDATE intent SET policy = 'broken' WHERE key = 'unreadable'";
+    assert_eq!(other.execute(spoil, ()).unwrap(), 1);
+    gateway.pass(Duration::from_secs(60)).await;
+    gateway.wait_for(UPSERT, "whole", "done").await;
+    gateway.crm.check_effects(1);
+    gateway.world.stop().await;
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[tokio::test]
 async fn s31_what_is_damaged_is_looked_up_all_the_same() {
     let crm = Destination::new().await;
     let yaml = configuration(&crm, "auth: { bearer: ours }\nwait: 1ms", &route(LOOKUP), "");
