@@ -46,7 +46,7 @@ impl Fingerprint {
     pub fn of(recipe: &Recipe, input: &[u8]) -> Self {
         static DOMAIN: Domain = Domain::new("twicesafe fingerprint v2");
         let mut hasher = DOMAIN.hasher();
-        // The input first: what does not begin where the hash does takes up to three times as long.
+        // The input first: whole pieces of it are hashed several at a time from where the hash begins.
         match (recipe.as_str() == "json").then(|| canonical_json(input)).flatten() {
             Some(canonical) => hasher.update(&canonical).update(b"j"),
             None => hasher.update(input).update(b"r"),
