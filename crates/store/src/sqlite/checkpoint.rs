@@ -17,10 +17,11 @@ use crate::error::StoreError;
 
 /// Batches between two looks at the size of the log.
 const BATCHES_BETWEEN: u32 = 16;
-/// Pages in the log that start a checkpoint: usually, and while many write. A longer one has more pages in it twice, which are
-/// copied once; but a file that grows is slow to sync, which one who writes alone would feel.
+/// Pages in the log that start a checkpoint: usually, and while many write (then some 200 MB). A longer one has more pages in it twice, which
+/// are copied once: in a large ledger those of the index of names. But a file that grows is slow to sync, which one who writes
+/// alone would feel, and whoever opens the ledger after a crash reads all of it.
 const LOG_PAGES_START: i64 = 4096;
-const LOG_PAGES_START_BUSY: i64 = 12_288;
+const LOG_PAGES_START_BUSY: i64 = 49_152;
 /// So many commands a batch are many.
 const COMMANDS_BUSY: usize = 8;
 /// Pages left in the log when the last one closes the file.
