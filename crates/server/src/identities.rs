@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use twicesafe_ledger::{Error, Filter, Ledger};
 
+use crate::gateway::pattern::MadeAction;
 use crate::gateway::{Destinations, Identity, is_observed};
 use crate::inbox::{self, Inboxes};
 
@@ -14,13 +15,15 @@ use crate::inbox::{self, Inboxes};
 const NOTE: (&str, &str) = ("identities", "last");
 /// Intents of a scope that are looked at to see whether keys live there.
 const LIVE_LOOKED_AT_MAX: usize = 100;
+/// Scopes that are named: each address without a route has one of its own.
+const ORPHANED_MAX: usize = 20;
 
 #[derive(Clone, PartialEq, Default, Serialize, Deserialize)]
 pub(crate) struct Identities {
     /// By destination and action.
     actions: Vec<(String, String, Identity)>,
     /// What writes were called that had no route then, by destination.
-    formerly_unrouted: Vec<(String, String)>,
+    formerly_unrouted: Vec<(String, MadeAction)>,
     inboxes: BTreeMap<String, String>,
 }
 
@@ -75,20 +78,27 @@ impl Identities {
             let is_same = |other: &(String, String, Identity)| (&other.0, &other.1) == (destination, action);
             after.actions.iter().find(|other| is_same(other)).is_some_and(|now| now.2.carries_on(identity))
         };
-        let actions = self.actions.iter().filter(|action| !carries_on(action));
-        let actions = actions.map(|(destination, action, _)| (destination, action));
+        let gone: Vec<_> = self.actions.iter().filter(|action| !carries_on(action)).collect();
         // Writes that had no route and have one now are called otherwise, too.
         let unrouted = after.formerly_unrouted.iter().filter(|made| !self.formerly_unrouted.contains(made));
-        let gone: Vec<String> = actions
-            .chain(unrouted.map(|(destination, made)| (destination, made)))
-            .map(|(destination, action)| format!("/{destination}/{action}"))
-            .collect();
+        let unrouted: Vec<_> = unrouted.collect();
+        let is_gone = |scope: &str| {
+            let mut parts = scope.rsplit('/');
+            let (Some(action), Some(destination)) = (parts.next(), parts.next()) else { return false };
+            let is_it = |own: &&(String, String, Identity)| (&*own.0, &*own.1) == (destination, action);
+            let has_route = self.actions.iter().any(|own| is_it(&own));
+            gone.iter().any(is_it)
+                || !has_route && unrouted.iter().any(|(of, made)| of == destination && made.has(action))
+        };
         let mut orphaned = Vec::new();
-        if !gone.is_empty() {
+        if !gone.is_empty() || !unrouted.is_empty() {
             for tenant in tenants {
                 for scope in ledger.store().scopes(&format!("{tenant}/")).await? {
-                    let is_gone = gone.iter().any(|suffix| scope.ends_with(suffix)) && !is_observed(&scope);
-                    if is_gone && has_keys(ledger, &scope).await? {
+                    if orphaned.len() < ORPHANED_MAX
+                        && is_gone(&scope)
+                        && !is_observed(&scope)
+                        && has_keys(ledger, &scope).await?
+                    {
                         orphaned.push(format!(
                             "there are keys under `{scope}`, and in the new configuration its action, account or key is another: \
                              their repetitions would act again"

@@ -18,7 +18,7 @@ use crate::api::{self, Listeners, ROUTES};
 use crate::config::{Configuration, Listen, TlsFiles};
 use crate::error::ServerError;
 use crate::gateway::pins::Flights;
-use crate::gateway::{self, Counts, Destinations, Due, Pauses};
+use crate::gateway::{self, Counts, Destinations, Due, Pauses, Recording};
 use crate::http::request::Room;
 use crate::http::{Door, Drain, Hands, Listener, Problem, Request, Response, Tls};
 use crate::identities::Identities;
@@ -47,6 +47,7 @@ pub(crate) struct Shared {
     pub(crate) listeners: Listeners,
     pub(crate) pauses: Pauses,
     pub(crate) caps: Counts,
+    pub(crate) recording: Recording,
     pub(crate) flights: Arc<Flights>,
     live: RwLock<Arc<Live>>,
     public_address: SocketAddr,
@@ -170,6 +171,7 @@ impl Server {
             listeners: Listeners::default(),
             pauses: Pauses::default(),
             caps: Counts::default(),
+            recording: Recording::default(),
             flights: Arc::default(),
             live: RwLock::new(Arc::new(live)),
             public_address,

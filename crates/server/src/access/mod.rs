@@ -13,8 +13,8 @@ pub(crate) use links::{Links, Seen};
 pub(crate) use origin::{check as check_origin, check_without_links};
 pub(crate) use principal::Principal;
 pub use principal::{Right, is_reserved};
-pub(crate) use tokens::Tokens;
 pub use tokens::{NewToken, Token, create, list, revoke};
+pub(crate) use tokens::{Tokens, named};
 
 use hyper::header::{FORWARDED, HeaderName, VIA};
 use twicesafe_ledger::{Actor, Code};
@@ -61,9 +61,17 @@ impl Access {
         self.who(request, presented(request)?, HINT).await
     }
 
-    /// Who asks, where `Authorization` is for somebody else.
-    pub(crate) async fn principal_by_own_header(&self, request: &Request) -> Result<Principal, Problem> {
-        self.tokens.refresh(REFRESH).await?;
+    /// Who asks, where `Authorization` is for somebody else. Who only passes something on that is not recorded does so by the tokens as they
+    /// were last read, if they cannot be read now.
+    pub(crate) async fn principal_by_own_header(
+        &self,
+        request: &Request,
+        is_recorded: bool,
+    ) -> Result<Principal, Problem> {
+        match is_recorded {
+            true => self.tokens.refresh(REFRESH).await?,
+            false => self.tokens.refresh_or_go_on(REFRESH).await,
+        }
         let hint = "Send it as `Twicesafe-Token: TOKEN`: the header Authorization is the destination's. Make one: twicesafe token create.";
         self.who(request, in_own_header(request)?, hint).await
     }

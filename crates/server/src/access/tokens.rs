@@ -8,7 +8,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, MutexGuard};
 use twicesafe_ledger::{Actor, Code, Filter, InvalidName, Ledger, Scope, Timestamp};
 
 use super::principal::{RESERVED, Right, TENANT_DEFAULT};
@@ -170,17 +170,21 @@ pub async fn list(ledger: &Ledger) -> Result<Vec<Token>, ServerError> {
 /// Revokes the tokens with that name or id. Servers refuse them within two seconds.
 pub async fn revoke(ledger: &Ledger, which: &str) -> Result<Vec<Token>, ServerError> {
     let now = ledger.store().now().await?;
-    let mut revoked = Vec::new();
-    for mut token in list(ledger).await? {
-        if (token.name == which || token.id == which) && token.revoked_at.is_none() {
-            token.revoked_at = Some(now.as_millis());
-            keep(ledger, &token).await?;
-            revoked.push(token);
-        }
+    let mut revoked = named(ledger, which).await?;
+    for token in &mut revoked {
+        token.revoked_at = Some(now.as_millis());
+        keep(ledger, token).await?;
     }
-    match revoked.is_empty() {
+    Ok(revoked)
+}
+
+/// The tokens with that name or id that are not revoked.
+pub(crate) async fn named(ledger: &Ledger, which: &str) -> Result<Vec<Token>, ServerError> {
+    let is_it = |token: &Token| (token.name == which || token.id == which) && token.revoked_at.is_none();
+    let named: Vec<Token> = list(ledger).await?.into_iter().filter(is_it).collect();
+    match named.is_empty() {
         true => Err(ServerError::NoSuchToken(which.to_owned())),
-        false => Ok(revoked),
+        false => Ok(named),
     }
 }
 
@@ -272,11 +276,24 @@ impl Tokens {
         Box::pin(self.read_again(older_than)).await
     }
 
+    /// The same; while somebody else reads, or has just tried in vain, what is known goes on being good.
+    pub(super) async fn refresh_or_go_on(&self, older_than: Duration) {
+        if self.known().read_at.elapsed() >= older_than
+            && let Ok(failed_at) = self.reading.try_lock()
+        {
+            let _ = Box::pin(self.read_now(failed_at)).await;
+        }
+    }
+
     async fn read_again(&self, older_than: Duration) -> Result<(), Problem> {
-        let mut failed_at = self.reading.lock().await;
+        let failed_at = self.reading.lock().await;
         if self.known().read_at.elapsed() < older_than {
             return Ok(());
         }
+        self.read_now(failed_at).await
+    }
+
+    async fn read_now(&self, mut failed_at: MutexGuard<'_, Option<Instant>>) -> Result<(), Problem> {
         let away = || {
             Problem::new(Code::LedgerAway, Code::LedgerAway.title(), "Ask again, or ask another server.")
                 .retry_after(FAILED_FOR)

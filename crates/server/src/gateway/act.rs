@@ -6,7 +6,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::Request;
-use hyper::header::{ACCEPT_ENCODING, HeaderMap};
+use hyper::header::{ACCEPT_ENCODING, HeaderMap, HeaderValue};
 use serde_json::Value;
 use tokio::sync::OwnedSemaphorePermit;
 use twicesafe_ledger::{
@@ -172,8 +172,8 @@ impl Errand {
         let caller = self.caller.as_ref()?;
         let nothing = super::outcome::answer_view(head.status().as_u16(), Value::Null, Value::Null);
         let sight = Sight { request: Some(&self.view), answer: Some(&nothing), ..Sight::default() };
-        let seen =
-            Seen { status: head.status().as_u16(), retry_after: None, sight, in_doubt: attempt.in_doubt() };
+        let (status, in_doubt) = (head.status().as_u16(), attempt.in_doubt());
+        let seen = Seen { status, retry_after: None, sight, has_read_body: false, in_doubt };
         (self.route.table.meaning(&seen) == Meaning::Answered).then_some(())?;
         let mut headers = head.headers().clone();
         told::mark(&mut headers, &attempt.stored());
@@ -191,6 +191,7 @@ impl Errand {
             status: whole.status.as_u16(),
             retry_after: whole.retry_after(),
             sight,
+            has_read_body: whole.has_read_body(&answer_view),
             in_doubt: attempt.in_doubt(),
         };
         let outcome = self.route.table.outcome(&seen, kept);
@@ -286,8 +287,8 @@ pub(super) async fn request(
     *request.uri_mut() = destination.upstream.base().join(&sending.path_and_query())?;
     let headers = request.headers_mut();
     *headers = sending.headers.clone();
-    // What is kept must be readable for whoever asks again.
-    headers.remove(ACCEPT_ENCODING);
+    // What is kept must be readable for whoever asks again, and for expressions.
+    headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     for (name, value) in &destination.headers {
         headers.insert(name.clone(), value.clone());
     }

@@ -113,14 +113,26 @@ impl Whole {
             Some((name.as_str().to_owned(), Value::from(value.to_str().ok()?)))
         };
         let headers: Map<String, Value> = self.headers.iter().filter_map(header).collect();
-        let media_type =
-            self.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let media_type = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
         let body = match &self.body {
-            Body::Kept(bytes) => body_view(media_type, bytes),
+            // Many say that their JSON is text.
+            Body::Kept(bytes) if bytes.trim_ascii_start().starts_with(b"{") => {
+                body_view(String::new(), bytes)
+            }
+            Body::Kept(bytes) => body_view(self.media_type(), bytes),
             Body::NotKept { .. } => Value::Null,
         };
         super::outcome::answer_view(self.status.as_u16(), Value::Object(headers), body)
+    }
+
+    /// Whether expressions see its body, as far as there is one. A page for people is not what an API answers.
+    pub(crate) fn has_read_body(&self, view: &Value) -> bool {
+        let Body::Kept(bytes) = &self.body else { return false };
+        let is_page = view["body"].is_string() && self.media_type().ends_with("html");
+        bytes.is_empty() || !view["body"].is_null() && !is_page || bytes.trim_ascii() == b"null"
+    }
+
+    fn media_type(&self) -> String {
+        super::sending::media_type(&self.headers)
     }
 
     /// When the destination asks to be tried again.
@@ -223,7 +235,6 @@ fn kept_headers(headers: &HeaderMap) -> HeaderMap {
                 | "x-request-id"
                 | "x-message-id"
                 | "x-idempotency-lookup"
-                | "idempotent-replayed"
                 | "original-request"
                 | "www-authenticate"
                 | "allow"

@@ -83,10 +83,28 @@ pub(super) async fn are_reached(
             sum.is_nan() || sum > *most
         }
     });
-    if !is_reached && earlier.is_none() && today.let_through.len() < LET_THROUGH_MAX {
-        today.let_through.insert(name.key.as_str().to_owned(), (Instant::now(), own));
+    if !is_reached {
+        match today.counted.get_mut(name.key.as_str()) {
+            Some(counted) => raise(counted, &own, &mut today.sums),
+            None if today.let_through.len() < LET_THROUGH_MAX => {
+                today.let_through.insert(name.key.as_str().to_owned(), (Instant::now(), own));
+            }
+            None => {}
+        }
     }
     Ok(is_reached)
+}
+
+/// A request that was refused may be corrected, and then it is another amount that is done. Never less than was counted: what comes
+/// again may be refused again, and then the first amount stands.
+fn raise(counted: &mut Amounts, own: &Amounts, sums: &mut HashMap<String, f64>) {
+    for (text, amount) in own {
+        let before = counted.entry(text.clone()).or_default();
+        if *amount > *before {
+            *sums.entry(text.clone()).or_default() += *amount - *before;
+            *before = *amount;
+        }
+    }
 }
 
 fn amounts(limits: &[Limit], sight: &Sight<'_>) -> Result<Amounts, String> {

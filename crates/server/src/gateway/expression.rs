@@ -153,6 +153,14 @@ impl Expression {
         }
     }
 
+    /// Whether it may look into a body.
+    pub(crate) fn speaks_of_bodies(&self) -> bool {
+        // What names a part of the answer says so; whatever else it does, it may be about any of them.
+        let parts = ["answer.status", "answer.headers", "answer['headers']", "answer['status']"];
+        let others = parts.iter().fold(self.text.to_string(), |text, part| text.replace(part, ""));
+        others.contains("answer")
+    }
+
     /// Whether it holds. Anything but true and false is a mistake.
     pub(crate) fn holds(&self, sight: &Sight<'_>) -> Result<bool, String> {
         match self.value(sight)? {

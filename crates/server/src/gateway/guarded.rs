@@ -9,7 +9,9 @@ use twicesafe_ledger::{Code, Intent, Key, KeyPart, Name};
 
 use super::act::{Caller, Errand};
 use super::expression::{Expression, Named, Sight};
+use super::observe::OBSERVED;
 use super::passing::Handover;
+use super::pattern::folded;
 use super::route::{Asked, Route, Word};
 use super::sending::{Sending, VIEWED_BYTES_MAX, why_unread};
 use super::{Arrival, callback, caps, fingerprint, told};
@@ -19,6 +21,8 @@ use crate::version::version_of;
 
 /// What keys of rehearsals begin with.
 const REHEARSAL: &str = "rehearsal:";
+/// What comes second in scopes beside accounts and destinations: the inbox, what is observed, what is rehearsed.
+const NO_ACCOUNTS: [&str; 5] = ["in", OBSERVED, "rehearsal", ".", ".."];
 /// How long what a rehearsal did is kept.
 const REHEARSAL_RETENTION: Duration = Duration::from_secs(3600);
 /// Longest name of an action that is made from a path.
@@ -97,11 +101,23 @@ pub(super) struct Head {
 
 impl Head {
     pub(super) fn of(request: &Request) -> Self {
-        let is_rehearsal =
-            request.header("twicesafe-test").is_some_and(|value| value.eq_ignore_ascii_case("true"));
+        let (is_rehearsal, key) =
+            match request.header("twicesafe-test").map(str::to_ascii_lowercase).as_deref() {
+                None | Some("" | "false") => (false, header_key(request)),
+                Some("true") => (true, header_key(request)),
+                Some(_) => (false, Err(neither_real_nor_rehearsed())),
+            };
         let (work, step) = (own(request, "twicesafe-work"), own(request, "twicesafe-step"));
-        Self { key: header_key(request), work, step, is_rehearsal }
+        Self { key, work, step, is_rehearsal }
     }
+}
+
+/// Whoever means to try something out must not do it for real.
+fn neither_real_nor_rehearsed() -> Problem {
+    Problem::bad_request(
+        "the header Twicesafe-Test is neither true nor false",
+        "Send `Twicesafe-Test: true` to try something out, and leave the header out to mean it.",
+    )
 }
 
 /// The key in the head. Of two, nobody knows which counts, and whoever stands between may have put them into another order.
@@ -167,11 +183,11 @@ impl Foreseen {
 }
 
 /// The scope a read would be in if it were a write: what a token that is confined to scopes must reach.
-pub(super) fn scope_of_read(arrival: &Arrival<'_>, sending: &Sending) -> String {
+pub(super) fn scope_of_read(arrival: &Arrival<'_>, sending: &Sending) -> Result<String, Problem> {
     let (view, sending) = (Arc::new(sending.view(&arrival.parameters)), Arc::new(sending.clone()));
     let wish = Wish { arrival, sending: &sending, view: &view, work: None, step: None, is_rehearsal: false };
-    let account = arrival.route.account.as_ref().and_then(|account| wish.word("account", account).ok());
-    wish.scope(account)
+    let account = arrival.route.account.as_ref().filter(|account| wish.word("account", account).is_ok());
+    Ok(wish.scope(account.map(|account| wish.account(account)).transpose()?))
 }
 
 /// What a caller wants, before it is an intent.
@@ -224,7 +240,7 @@ impl Wish<'_> {
             // The same object of another account is another object (S3). Its length says where its name ends.
             let entity = match &route.account {
                 Some(account) => {
-                    let account = self.word("account", account)?;
+                    let account = self.account(account)?;
                     format!("{at}@{}:{account}:{lane}", account.len())
                 }
                 None => format!("{at}:{lane}"),
@@ -258,7 +274,7 @@ impl Wish<'_> {
         let route = &self.arrival.route;
         let account = match self.is_rehearsal {
             true => Some("rehearsal".to_owned()),
-            false => route.account.as_ref().map(|account| self.word("account", account)).transpose()?,
+            false => route.account.as_ref().map(|account| self.account(account)).transpose()?,
         };
         let scope = self.scope(account);
         let mut key = match &route.key {
@@ -305,14 +321,10 @@ impl Wish<'_> {
         if let [only] = expressions {
             return Ok(Key::new(&value(only)?.to_string())?);
         }
-        let values: Vec<Named> = expressions.iter().map(value).collect::<Result<_, _>>()?;
-        let mut parts = Vec::with_capacity(values.len());
-        for value in &values {
-            parts.push(match value {
-                Named::Text(text) => KeyPart::Text(text),
-                Named::Integer(number) => KeyPart::Integer(*number),
-            });
-        }
+        // One caller writes a number as such and another one as text: as in a key of one part, it is the same.
+        let texts = expressions.iter().map(|expression| Ok(value(expression)?.to_string()));
+        let texts: Vec<String> = texts.collect::<Result<_, Problem>>()?;
+        let parts: Vec<KeyPart<'_>> = texts.iter().map(|text| KeyPart::Text(text)).collect();
         Ok(Key::composed(&self.action(), &parts)?)
     }
 
@@ -356,6 +368,20 @@ impl Wish<'_> {
         }
     }
 
+    /// An account, as one part of a scope that is taken for no other part: tokens are confined to what scopes begin with, and whoever
+    /// calls says which account it is.
+    fn account(&self, account: &Word) -> Result<String, Problem> {
+        let text = self.word("account", account)?;
+        let is_a_destination = || self.arrival.shared.destinations().get(&text).is_some();
+        if NO_ACCOUNTS.contains(&text.as_str()) || is_a_destination() {
+            return Err(not_worked_out(
+                "account",
+                &format!("`{text}` is the name of something else in scopes"),
+            ));
+        }
+        Ok(text.replace('=', "=3D").replace('/', "=2F"))
+    }
+
     fn word_or(
         &self,
         what: &str,
@@ -383,14 +409,21 @@ impl Wish<'_> {
 
     /// No key, and no route that would know one: refused, with a route to paste.
     fn no_key(&self) -> Problem {
-        let (method, path) = (&self.sending.method, &self.arrival.path);
+        let (method, path) = (&self.sending.method, folded(&self.arrival.path));
+        let (at, send) =
+            (&self.arrival.destination.name, "Send an Idempotency-Key that is the same on every repetition");
         let message = "this write has no key, so nobody could tell its repetition from another one";
-        let hint = format!(
-            "Send an Idempotency-Key that is the same on every repetition, or add a route to `destinations.{}.routes`: \
-             {{ match: {method} {path}, action: {}, key: request.body.SOME_STABLE_ID, recovery: person }}",
-            self.arrival.destination.name,
-            made_action(method, path),
-        );
+        let hint = match &self.arrival.route.action {
+            // What else is known of it, the catalog may know: a whole route would be in front of that.
+            Some(action) => format!(
+                "{send}, or name what identifies it under `destinations.{at}`: the `key:` of its route `{action}`, or of them all: key: request.body.SOME_STABLE_ID"
+            ),
+            None => format!(
+                "{send}, or add a route to `destinations.{at}.routes`: \
+                 {{ match: {method} {path}, action: {}, key: request.body.SOME_STABLE_ID, recovery: person }}",
+                made_action(method, &path),
+            ),
+        };
         Problem::new(Code::KeyMissing, message, hint)
     }
 }
@@ -400,9 +433,7 @@ pub(super) fn made_action(method: &hyper::Method, path: &str) -> String {
     let mut action = method.as_str().to_ascii_lowercase();
     for step in path.split('/').filter(|step| !step.is_empty()) {
         action.push('.');
-        action.extend(
-            step.chars().map(|c| if c.is_ascii_alphanumeric() || "_-".contains(c) { c } else { '_' }),
-        );
+        action.push_str(&made_step(step));
     }
     if action.len() > ACTION_BYTES_MAX {
         let hash = blake3::hash(action.as_bytes()).to_hex();
@@ -410,6 +441,11 @@ pub(super) fn made_action(method: &hyper::Method, path: &str) -> String {
         action = format!("{action}-{}", &hash[..16]);
     }
     action
+}
+
+/// A step of it.
+pub(super) fn made_step(step: &str) -> String {
+    step.chars().map(|c| if c.is_ascii_alphanumeric() || "_-".contains(c) { c } else { '_' }).collect()
 }
 
 pub(super) fn not_worked_out(what: &str, why: &str) -> Problem {

@@ -54,7 +54,8 @@ impl Errand {
         }
         let view = whole.view();
         let sight = Sight { answer: Some(&view), ..sight };
-        let seen = Seen { status, retry_after: None, sight, in_doubt: false };
+        let has_read_body = whole.has_read_body(&view);
+        let seen = Seen { status, retry_after: None, sight, has_read_body, in_doubt: false };
         let is_success = self.route.table.meaning(&seen) == Meaning::Answered;
         let sight = seen.sight;
         let no_success = || silent(format!("it answered {status}, which is no success here"));

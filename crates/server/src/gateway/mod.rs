@@ -16,7 +16,7 @@ mod lookup;
 mod observe;
 mod outcome;
 mod passing;
-mod pattern;
+pub(crate) mod pattern;
 mod pause;
 pub(crate) mod pins;
 mod place;
@@ -43,6 +43,7 @@ use crate::config::Configuration;
 use crate::config::destinations::Mode;
 use crate::http::{Problem, Request, Response};
 use crate::server::Shared;
+use pattern::MadeAction;
 use plan::{Destination, Wrong};
 use route::Route;
 use sending::Sending;
@@ -51,6 +52,7 @@ pub(crate) use callback::keep_promises;
 pub(crate) use caps::Counts;
 pub(crate) use due::Due;
 pub(crate) use guarded::is_rehearsal;
+pub(crate) use observe::Recording;
 pub use pause::{Pausable, pause, paused, resume};
 pub(crate) use pause::{Pauses, keep_pauses};
 pub use pins::is_pin;
@@ -129,15 +131,16 @@ impl Destinations {
     }
 
     /// What writes that had no route were called, where they have one now that calls them otherwise.
-    pub(crate) fn formerly_unrouted(&self) -> Vec<(String, String)> {
+    pub(crate) fn formerly_unrouted(&self) -> Vec<(String, MadeAction)> {
         let mut all = Vec::new();
         for destination in self.iter() {
             for route in &destination.routes {
-                let Some(made) = route.pattern.as_ref().and_then(pattern::Pattern::made_action) else {
+                let Some(made) = route.pattern.as_ref().map(pattern::Pattern::made_action) else {
                     continue;
                 };
-                let is_same =
-                    route.action.as_ref() == Some(&made) && route.key.is_none() && route.account.is_none();
+                let is_same = route.action.as_ref().is_some_and(|action| made.is(action))
+                    && route.key.is_none()
+                    && route.account.is_none();
                 if !is_same {
                     all.push((destination.name.clone(), made));
                 }
@@ -203,8 +206,18 @@ async fn found(shared: &Arc<Shared>, request: &mut Request) -> Result<Response, 
             "Use the method that is meant.",
         ));
     }
-    let principal = shared.access.principal_by_own_header(request).await?;
+    let is_recorded = !pattern::is_read(&request.method) && !is_only_watched(shared, request.path());
+    let principal = shared.access.principal_by_own_header(request, is_recorded).await?;
     carried(shared, principal, request).await
+}
+
+/// Whether nothing that goes to that destination depends on the ledger.
+fn is_only_watched(shared: &Shared, path: &str) -> bool {
+    let name = path.strip_prefix(PREFIX).unwrap_or_default().split('/').next().unwrap_or_default();
+    let is_watched = |destination: &Arc<Destination>| {
+        destination.routes.iter().chain([&destination.unrouted]).all(|route| route.mode == Mode::Observe)
+    };
+    shared.destinations().get(name).is_some_and(is_watched)
 }
 
 /// The same for somebody who is known: what an inbox hands over to a destination.

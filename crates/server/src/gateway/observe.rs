@@ -2,14 +2,14 @@
 //! process for two weeks before anything is guarded. What the ledger cannot take is passed on all the same.
 
 use std::borrow::Cow;
-use std::sync::Arc;
-use std::time::Instant;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use hyper::HeaderMap;
 use serde_json::{Value, json};
 use twicesafe_ledger::{
     Answer, Claimed, Code, Error, Fingerprint, Intent, Key, KeyPart, Name, Outcome, Policy, Recipe, Recovery,
-    Refusal, Trouble,
+    Refusal, StoreError, Trouble,
 };
 
 use super::act::{self, Caller, Errand};
@@ -26,6 +26,10 @@ use crate::http::{Problem, Request, Response};
 /// The part of scopes under which what is observed is recorded.
 pub(super) const OBSERVED: &str = "observe";
 
+/// How long the ledger may take to record something, and for how long it is left alone when it did not.
+const RECORDED_WITHIN: Duration = Duration::from_secs(1);
+const LEFT_ALONE_FOR: Duration = Duration::from_secs(10);
+
 /// What stands for an answer that never came.
 const DOUBTFUL: &str = "nobody knows whether it happened";
 
@@ -39,7 +43,7 @@ pub(super) async fn answer(arrival: Arrival<'_>, request: &mut Request) -> Resul
     let sending = Arc::new(arrival.sending(request, None));
     let view = Arc::new(sending.view(&arrival.parameters));
     if !arrival.principal.reaches_everything() {
-        arrival.principal.demand_scope(&guarded::scope_of_read(&arrival, &sending))?;
+        arrival.principal.demand_scope(&guarded::scope_of_read(&arrival, &sending)?)?;
     }
     // Guarded, what is only tried out would be done each time, too.
     let (intent, is_refused) = match head.is_rehearsal {
@@ -47,8 +51,9 @@ pub(super) async fn answer(arrival: Arrival<'_>, request: &mut Request) -> Resul
         false => foreseen(&arrival, &sending, &view, head, callback.err()),
     };
     let ledger = arrival.shared.ledger.acting_as(&arrival.principal.actor);
+    let recording = &arrival.shared.recording;
     let claimed = match &intent {
-        Some(intent) => Some(ledger.claim(intent).await),
+        Some(intent) => recording.within(ledger.claim(intent)).await,
         None => None,
     };
     let prevented = |why: &str| Some(("prevented", json!({ "why": why })));
@@ -81,23 +86,22 @@ pub(super) async fn answer(arrival: Arrival<'_>, request: &mut Request) -> Resul
         view,
         caller: Some(caller.clone()),
     };
+    let recording = recording.clone();
     // In a task of its own: a caller that leaves does not undo what was sent (S13).
     let mut exchanging = tokio::spawn(async move {
         let exchanged = exchange(&errand, &caller).await;
         if let Some(permit) = permit {
             let whole = exchanged.as_ref().map(|(_, whole)| whole.clone()).map_err(Clone::clone);
-            let settled = match errand.observed(permit.attempt(), &whole).await {
-                Outcome::Answered(answer) => permit.settle(Ok(answer)).await,
+            let result = match errand.observed(permit.attempt(), &whole).await {
+                Outcome::Answered(answer) => Ok(answer),
                 // Guarded, it would have been looked up, or a person asked: a repetition would not have been sent. Nobody is
                 // asked about what is only watched.
                 Outcome::Unknown { .. } if errand.route.policy.recovery != Recovery::Repeat => {
-                    permit.settle(Ok(Answer::of(DOUBTFUL))).await
+                    Ok(Answer::of(DOUBTFUL))
                 }
-                other => permit.settle(Err(Trouble::from_outcome(other))).await,
+                other => Err(Trouble::from_outcome(other)),
             };
-            if let Err(error) = settled {
-                tracing::debug!("what was observed could not be recorded: {error}");
-            }
+            recording.within(permit.settle(result)).await;
         }
         exchanged
     });
@@ -221,11 +225,35 @@ fn record(arrival: &Arrival<'_>, sending: &Sending, what: &'static str, finding:
     let ledger = arrival.shared.ledger.acting_as(&arrival.principal.actor);
     let Ok(intent) = Intent::new(&scope, &key) else { return };
     let intent = intent.policy(Policy::new(Recovery::Repeat));
+    let recording = arrival.shared.recording.clone();
     // Nobody waits for it: what is observed must not be slower than what is not.
     tokio::spawn(async move {
         let answer = Answer { head: crate::wire::JSON_HEAD.into(), ..Answer::of(found.to_string()) };
-        if let Err(error) = ledger.run(intent, move |_| async move { Ok(answer) }).await {
-            tracing::warn!(code = %error.code(), "what was observed could not be recorded: {error}");
-        }
+        recording.within(ledger.run(intent, move |_| async move { Ok(answer) })).await;
     });
+}
+
+/// Whether what is observed can be recorded. What cannot is passed on all the same, and nobody waits for a ledger that is away.
+#[derive(Clone, Default)]
+pub(crate) struct Recording(Arc<Mutex<Option<Instant>>>);
+
+impl Recording {
+    /// What the ledger says, if it says something in time; `None`: it is away, and is left alone for a while.
+    async fn within<T>(&self, asked: impl Future<Output = Result<T, Error>>) -> Option<Result<T, Error>> {
+        if self.lock().is_some_and(|until| Instant::now() < until) {
+            return None;
+        }
+        let why = match tokio::time::timeout(RECORDED_WITHIN, asked).await {
+            Ok(Err(Error::Store(error @ StoreError::Away(_)))) => error.to_string(),
+            Ok(said) => return Some(said),
+            Err(_) => "the ledger does not answer in time".to_owned(),
+        };
+        tracing::warn!("what is observed is passed on and not recorded for {LEFT_ALONE_FOR:?}: {why}");
+        *self.lock() = Some(Instant::now() + LEFT_ALONE_FOR);
+        None
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }

@@ -35,6 +35,8 @@ pub(crate) struct Seen<'a> {
     pub(crate) retry_after: Option<Duration>,
     /// Request and answer, as expressions see them.
     pub(crate) sight: Sight<'a>,
+    /// Whether its body could be read: `when` tells nothing about one that could not.
+    pub(crate) has_read_body: bool,
     /// An earlier attempt may have acted.
     pub(crate) in_doubt: bool,
 }
@@ -42,20 +44,25 @@ pub(crate) struct Seen<'a> {
 impl Table {
     /// What an answer means.
     pub(crate) fn meaning(&self, seen: &Seen<'_>) -> Meaning {
-        let means = self.first_reading(seen);
-        let means = means.unwrap_or_else(|| Meaning::of_http_status(seen.status, self.has_native_key));
+        let by_status = Meaning::of_http_status(seen.status, self.has_native_key);
+        let means = self.first_reading(seen, by_status).unwrap_or(by_status);
         let after_doubt = seen.in_doubt && means == Meaning::Refused;
         self.after_doubt.get(&seen.status).filter(|_| after_doubt).copied().unwrap_or(means)
     }
 
-    fn first_reading(&self, seen: &Seen<'_>) -> Option<Meaning> {
-        let fits = |reading: &&Reading| {
-            // A reading about a field that the answer does not have does not fit.
-            let holds = |when: &Expression| when.holds(&seen.sight).unwrap_or(false);
-            reading.status.is_none_or(|status| status == seen.status)
-                && reading.when.as_ref().is_none_or(holds)
-        };
-        self.readings.iter().find(fits).map(|reading| reading.means)
+    fn first_reading(&self, seen: &Seen<'_>, by_status: Meaning) -> Option<Meaning> {
+        let of_status = |reading: &&Reading| reading.status.is_none_or(|status| status == seen.status);
+        self.readings.iter().filter(of_status).find_map(|reading| {
+            let Some(when) = &reading.when else { return Some(reading.means) };
+            // A reading about a field that the answer does not have does not fit. Where the body was not read nobody knows, and then
+            // nothing is taken for a success that may be none, nor for something that did not happen.
+            let is_told = seen.has_read_body || !when.speaks_of_bodies();
+            let matters = (reading.means == Meaning::Answered) != (by_status == Meaning::Answered);
+            match is_told {
+                true => when.holds(&seen.sight).unwrap_or(false).then_some(reading.means),
+                false => matters.then_some(Meaning::Unknown),
+            }
+        })
     }
 
     /// The outcome of an exchange that ended with an answer.
@@ -90,7 +97,7 @@ mod tests {
     fn check(table: &Table, status: u16, body: Value, in_doubt: bool, expected: Meaning) {
         let answer = answer_view(status, json!({}), body);
         let sight = Sight { answer: Some(&answer), ..Sight::default() };
-        let seen = Seen { status, retry_after: None, sight, in_doubt };
+        let seen = Seen { status, retry_after: None, sight, has_read_body: true, in_doubt };
         assert_eq!(table.meaning(&seen), expected, "{status}");
     }
 
@@ -133,9 +140,40 @@ mod tests {
     }
 
     #[test]
+    fn s19_what_could_not_be_read_is_no_success() {
+        let reading = |status, when: &str, means| Reading {
+            status,
+            when: Some(Expression::parse(when, OF_ANSWER).expect("it is right")),
+            means,
+        };
+        let table = Table {
+            readings: vec![
+                reading(None, "answer.headers['x-state'] == 'late'", Meaning::NotSent),
+                reading(None, "answer.body.ok == false", Meaning::Refused),
+                reading(Some(400), "answer.body.code == 'exists'", Meaning::Answered),
+            ],
+            ..Table::default()
+        };
+        for (status, expected) in [
+            (200, Meaning::Unknown),
+            (400, Meaning::Unknown),
+            (404, Meaning::Refused),
+            (429, Meaning::NotSent),
+        ] {
+            let answer = answer_view(status, json!({}), Value::Null);
+            let sight = Sight { answer: Some(&answer), ..Sight::default() };
+            let seen = Seen { status, retry_after: None, sight, has_read_body: false, in_doubt: false };
+            assert_eq!(table.meaning(&seen), expected, "{status}");
+            let nothing = Table::default().meaning(&seen);
+            assert_eq!(nothing, Meaning::of_http_status(status, false), "nothing asks for it");
+        }
+    }
+
+    #[test]
     fn s18_a_route_says_how_long_refusals_are_given_again() {
         let replayed_for = |table: Table, status| {
-            let seen = Seen { status, retry_after: None, sight: Sight::default(), in_doubt: false };
+            let sight = Sight::default();
+            let seen = Seen { status, retry_after: None, sight, has_read_body: true, in_doubt: false };
             match table.outcome(&seen, Answer::default()) {
                 Outcome::Refused { replay_for, .. } => replay_for,
                 other => panic!("{other:?}"),

@@ -78,15 +78,23 @@ impl Pattern {
         (self.is_open || given.next().is_none()).then_some(parameters)
     }
 
-    /// What a write to exactly this address would be called without a route; `None`: it stands for many addresses.
-    pub(crate) fn made_action(&self) -> Option<String> {
+    /// What writes to its addresses would be called without a route.
+    pub(crate) fn made_action(&self) -> MadeAction {
         let steps = self.steps.iter().map(|step| match step {
             Step::Text(text) => Some(text.as_str()),
             Step::Parameter(_) => None,
         });
-        let steps: Vec<&str> = steps.collect::<Option<_>>()?;
-        let method = self.method.as_ref().filter(|_| !self.is_open)?;
-        Some(super::guarded::made_action(method, &format!("/{}", steps.join("/"))))
+        let steps: Vec<Option<&str>> = steps.collect();
+        let only: Option<Vec<&str>> = steps.iter().copied().collect();
+        if let (Some(method), Some(only), false) = (&self.method, only, self.is_open) {
+            return MadeAction(super::guarded::made_action(method, &format!("/{}", only.join("/"))));
+        }
+        let text = |step: &Option<&str>| step.map_or_else(|| ANY.to_owned(), super::guarded::made_step);
+        let method =
+            self.method.as_ref().map_or(ANY.to_owned(), |method| method.as_str().to_ascii_lowercase());
+        let steps = std::iter::once(method).chain(steps.iter().map(text));
+        let steps: Vec<String> = steps.chain(self.is_open.then(|| REST.to_owned())).collect();
+        MadeAction(steps.join("."))
     }
 
     /// Whether what is posted there may end with that step.
@@ -103,6 +111,35 @@ impl Pattern {
     /// Whether it is about something that only reads, by its method.
     pub(crate) fn reads(&self) -> bool {
         self.method.as_ref().is_some_and(is_read)
+    }
+}
+
+/// What stands for any step, and for whatever follows.
+const ANY: &str = "*";
+const REST: &str = "**";
+
+/// What writes without a route are called: a name, or many with something in common: `post.contacts.*.notes`.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub(crate) struct MadeAction(String);
+
+impl MadeAction {
+    /// Whether it is that one and no other.
+    pub(crate) fn is(&self, action: &str) -> bool {
+        self.0 == action
+    }
+
+    /// Whether that is one of them.
+    pub(crate) fn has(&self, action: &str) -> bool {
+        let mut given = action.split('.');
+        for step in self.0.split('.') {
+            match (step, given.next()) {
+                (REST, _) => return true,
+                (ANY, Some(_)) => {}
+                (step, Some(given)) if step == given => {}
+                _ => return false,
+            }
+        }
+        given.next().is_none()
     }
 }
 
@@ -217,6 +254,25 @@ mod tests {
         check("POST /", Method::POST, "/", Some(&[]));
         for wrong in ["/contacts", "post /x", "POST x", "POST /a/*/b", "POST /{}", "POST /a?b", "P0ST /x"] {
             assert!(Pattern::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn s3_what_had_no_route_is_found_again_whatever_it_was_about() {
+        for (pattern, action, expected) in [
+            ("POST /contacts", "post.contacts", true),
+            ("POST /contacts", "post.contacts.1", false),
+            ("POST /contacts", "put.contacts", false),
+            ("POST /contacts/{id}/notes", "post.contacts.881.notes", true),
+            ("POST /contacts/{id}/notes", "post.contacts.a_b.notes", true),
+            ("POST /contacts/{id}/notes", "post.contacts.881.tags", false),
+            ("POST /contacts/{id}/notes", "post.contacts.881", false),
+            ("ANY /a/*", "delete.a.b.c", true),
+            ("ANY /a/*", "delete.a", true),
+            ("POST /v1.2/{id}", "post.v1_2.7", true),
+        ] {
+            let made = Pattern::parse(pattern).expect("it is right").made_action();
+            assert_eq!(made.has(action), expected, "{pattern} {action}");
         }
     }
 

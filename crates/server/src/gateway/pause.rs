@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use twicesafe_ledger::{Code, Ledger, StoreError};
 
+use crate::access;
+use crate::error::ServerError;
 use crate::http::Problem;
 use crate::server::Shared;
 
@@ -91,7 +93,7 @@ pub(crate) async fn keep_pauses(shared: Arc<Shared>) {
 pub enum Pausable {
     /// A destination, by its name.
     Destination,
-    /// A token, by its id.
+    /// A token, by its name or its id; a name may be that of several.
     Token,
     /// An inbox, by its name. It goes on taking events, and hands none over.
     Inbox,
@@ -109,13 +111,24 @@ impl Pausable {
 }
 
 /// Pauses something: servers take nothing for it within two seconds, and send nothing that waits.
-pub async fn pause(ledger: &Ledger, what: Pausable, name: &str, reason: &str) -> Result<(), StoreError> {
-    ledger.store().put_note(KIND, &format!("{}:{name}", what.as_str()), Some(reason)).await
+pub async fn pause(ledger: &Ledger, what: Pausable, name: &str, reason: &str) -> Result<(), ServerError> {
+    put(ledger, what, name, Some(reason)).await
 }
 
 /// Lets it go on.
-pub async fn resume(ledger: &Ledger, what: Pausable, name: &str) -> Result<(), StoreError> {
-    ledger.store().put_note(KIND, &format!("{}:{name}", what.as_str()), None).await
+pub async fn resume(ledger: &Ledger, what: Pausable, name: &str) -> Result<(), ServerError> {
+    put(ledger, what, name, None).await
+}
+
+async fn put(ledger: &Ledger, what: Pausable, name: &str, reason: Option<&str>) -> Result<(), ServerError> {
+    let names = match what {
+        Pausable::Token => access::named(ledger, name).await?.into_iter().map(|token| token.id).collect(),
+        Pausable::Destination | Pausable::Inbox => vec![name.to_owned()],
+    };
+    for name in names {
+        ledger.store().put_note(KIND, &format!("{}:{name}", what.as_str()), reason).await?;
+    }
+    Ok(())
 }
 
 /// What is paused, and why.

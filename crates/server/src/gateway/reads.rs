@@ -28,7 +28,7 @@ pub(super) async fn pass(
     let accepts = request.headers.get(ACCEPT_ENCODING).cloned();
     let mut sending = arrival.sending(request, None);
     if !arrival.principal.reaches_everything() {
-        arrival.principal.demand_scope(&guarded::scope_of_read(&arrival, &sending))?;
+        arrival.principal.demand_scope(&guarded::scope_of_read(&arrival, &sending)?)?;
     }
     let destination = &arrival.destination;
     drop_credentials(destination, &mut sending.headers);
@@ -39,8 +39,9 @@ pub(super) async fn pass(
             let shut = |why: &str| Failure::NotSent(why.to_owned());
             let pass = destination.gate.enter().await.map_err(|closed| shut(closed.why))?;
             let mut request = act::request(destination, &sending).await.map_err(Failure::NotSent)?;
-            if let Some(accepts) = &accepts {
-                request.headers_mut().insert(ACCEPT_ENCODING, accepts.clone());
+            match &accepts {
+                Some(accepts) => drop(request.headers_mut().insert(ACCEPT_ENCODING, accepts.clone())),
+                None => drop(request.headers_mut().remove(ACCEPT_ENCODING)),
             }
             let exchanged = destination.upstream.exchange(request, Care::Little, || Ok(())).await;
             pass.went(exchanged.as_ref().is_ok_and(|(response, _)| !response.status().is_server_error()));

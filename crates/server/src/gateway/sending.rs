@@ -4,6 +4,7 @@ use bytes::Bytes;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, Uri};
 use serde_json::{Map, Value};
+use twicesafe_ledger::Key;
 
 use crate::http::request::pairs;
 
@@ -40,7 +41,7 @@ impl Sending {
         }
         let header = |(name, value): (&HeaderName, &HeaderValue)| {
             (!is_credential(name)).then_some(())?;
-            Some((name.as_str().to_owned(), Value::from(value.to_str().ok()?)))
+            Some((name.as_str().to_owned(), Value::from(without_quotes(name, value.to_str().ok()?))))
         };
         let headers: Map<String, Value> = match sees_headers {
             true => self.headers.iter().filter_map(header).collect(),
@@ -150,6 +151,12 @@ impl Sending {
             && is_json()
             && twicesafe_core::has_duplicate_names(body, &self.body)
     }
+}
+
+/// What a header says: a key is the same with quotes and without (S2).
+fn without_quotes(name: &HeaderName, value: &str) -> String {
+    let key = if name == "idempotency-key" { Key::from_header(value).ok() } else { None };
+    key.map_or_else(|| value.to_owned(), |key| key.as_str().to_owned())
 }
 
 /// Where an answer that comes later is posted.
@@ -286,7 +293,7 @@ fn is_harmless(name: &HeaderName) -> bool {
     ) || name.ends_with("-version")
 }
 
-fn media_type(headers: &HeaderMap) -> String {
+pub(crate) fn media_type(headers: &HeaderMap) -> String {
     let text = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }

@@ -206,6 +206,11 @@ async fn beyond_a_cap_a_person_is_asked() {
         .await
         .refused(423, "TS0017");
     gateway.post_with("/refunds", &[("x-mystery", "1")], &refund("m", 1)).await.refused(400, "TS0094");
+    let gateway = Gateway::with("auth: none", &by_sum, "").await;
+    gateway.crm.script([Do::Say(400, json!({}))]);
+    assert_eq!(gateway.post("/refunds", &refund("a", 1)).await.status, 400);
+    assert_eq!(gateway.post("/refunds", &refund("a", 100)).await.status, 201, "it was corrected");
+    gateway.post("/refunds", &refund("b", 1)).await.refused(423, "TS0017");
     gateway.pass(Duration::from_secs(24 * 3600)).await;
     let orders = ["d", "e", "f", "g", "h"].map(|order| refund(order, 40));
     let all = orders.iter().map(|order| gateway.post("/refunds", order));

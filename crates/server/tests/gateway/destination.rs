@@ -26,6 +26,8 @@ pub(crate) enum Do {
     ActAndCut,
     /// Acts, then says something that is not HTTP.
     ActAndBabble,
+    /// Acts, then says 200 with these bytes, and of what type they are.
+    ActAndSayAs(&'static str, Vec<u8>),
     /// Acts, then answers with so many bytes.
     ActAndSayMuch(usize),
     /// Acts, then answers without end.
@@ -181,6 +183,10 @@ async fn serve(mut stream: TcpStream, state: Arc<Mutex<State>>) -> Option<()> {
             Some(Do::ActAndBabble) => {
                 stream.write_all(b"\x00\x01 this is not HTTP\r\n\r\n").await.ok()?;
                 return None;
+            }
+            Some(Do::ActAndSayAs(of_type, body)) => {
+                let head = format!("HTTP/1.1 200 OK\r\n{of_type}\r\ncontent-length: {}\r\n\r\n", body.len());
+                stream.write_all(&[head.into_bytes(), body].concat()).await.ok()?;
             }
             Some(Do::ActAndSayMuch(bytes)) => {
                 let head = format!(

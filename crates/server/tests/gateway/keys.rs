@@ -105,6 +105,9 @@ async fn a_write_without_a_route_needs_a_key_and_is_told_what_to_paste() {
     refused.refused(400, "TS0001");
     let hint = refused.json["hint"].as_str().unwrap();
     assert!(hint.contains("match: POST /deals") && hint.contains("action: post.deals"), "{hint}");
+    let refused = gateway.post("/deals/881/notes", &json!({ "x": 1 })).await;
+    let hint = refused.json["hint"].as_str().unwrap();
+    assert!(hint.contains("match: POST /deals/{id}/notes, action: post.deals._id_.notes"), "{hint}");
     for (key, expected) in [("\"order-1\"", "c_1"), ("order-1", "c_1"), ("order-2", "c_2")] {
         let heard = gateway.post_with("/deals", &[("idempotency-key", key)], &json!({ "x": 1 })).await;
         assert_eq!((heard.status, &heard.json["id"]), (201, &json!(expected)), "{key}");
@@ -226,6 +229,55 @@ async fn keys_may_name_headers() {
 }
 
 #[tokio::test]
+async fn s2_a_key_is_the_same_however_it_is_written() {
+    let routes = "- { match: POST /deals, action: deal.create, key: [Idempotency-Key, request.body.line], fingerprint: request.body.name }
+- { match: POST /refunds, action: refund.create, key: [request.body.order, request.body.line], fingerprint: request.body.name }";
+    let gateway = Gateway::with_routes(routes).await;
+    for (key, effects) in [("order-1", 1), ("\"order-1\"", 1), ("order-2", 2)] {
+        let heard = gateway
+            .post_with("/deals", &[("idempotency-key", key)], &json!({ "line": 1, "name": "n" }))
+            .await;
+        assert_eq!(heard.status, 201, "{heard:?}");
+        gateway.crm.check_effects(effects);
+    }
+    for body in
+        [json!({ "order": 7, "line": 1, "name": "n" }), json!({ "order": "7", "line": 1.0, "name": "n" })]
+    {
+        assert_eq!(gateway.post("/refunds", &body).await.status, 201);
+    }
+    let form = [("content-type", "application/x-www-form-urlencoded")];
+    let heard = gateway.world.send("POST", "/to/crm/refunds", &form, b"order=7&line=1&name=n").await;
+    assert_eq!(heard.headers["idempotent-replayed"], "true", "{heard:?}");
+    gateway.crm.check_effects(3);
+}
+
+#[tokio::test]
+async fn s3_an_account_is_taken_for_nothing_else_in_a_scope() {
+    let routes = "- match: POST /contacts
+  action: contact.create
+  key: request.body.id
+  account: request.headers['x-account']";
+    let more = "  shop:\n    base: http://127.0.0.1:1\n";
+    let gateway = Gateway::with("auth: { bearer: ours }", routes, more).await;
+    let token = gateway.world.token_for("shop", &[Right::Act], None, &["default/shop"], None).await;
+    for account in ["shop", "shop/x", "in", "observe", "..", "rehearsal"] {
+        let headers = [("twicesafe-token", token.as_str()), ("x-account", account)];
+        let heard = gateway.post_with("/contacts", &headers, &contact("a")).await;
+        assert!([400, 403].contains(&heard.status), "{account} {heard:?}");
+        let heard = gateway.world.send("GET", "/to/crm/contacts", &headers, b"").await;
+        assert_eq!(heard.status, 403, "{account} {heard:?}");
+    }
+    gateway.crm.check_effects(0);
+    let wide = gateway.world.token_for("all", &[Right::Act], None, &[], None).await;
+    let headers = [("twicesafe-token", wide.as_str()), ("x-account", "a/b")];
+    let heard = gateway.post_with("/contacts", &headers, &contact("a")).await;
+    assert_eq!(heard.status, 201, "{heard:?}");
+    assert_eq!(gateway.crm.effects()[0].header("x-account"), Some("a/b"));
+    let heard = gateway.world.ledger.store().scopes("default/a").await.unwrap();
+    assert_eq!(heard, ["default/a=2Fb/crm/contact.create"]);
+}
+
+#[tokio::test]
 async fn s4_what_is_compared_must_be_there() {
     let routes = "- match: POST /contacts
   action: contact.create
@@ -264,6 +316,11 @@ async fn a_rehearsal_and_another_account_are_not_in_the_way() {
 
 #[tokio::test]
 async fn a_rehearsal_is_done_each_time_and_leaves_the_key_alone() {
+    let gateway = Gateway::with_routes(PERSON).await;
+    for neither in ["1", "yes"] {
+        let heard = gateway.post_with("/contacts", &[("twicesafe-test", neither)], &contact("a")).await;
+        assert_eq!((heard.status, gateway.crm.effects().len()), (400, 0), "{heard:?}");
+    }
     let gateway = Gateway::with_routes(PERSON).await;
     for expected in ["c_1", "c_2"] {
         let heard = gateway.post_with("/contacts", &[("twicesafe-test", "true")], &contact("a")).await;

@@ -55,6 +55,30 @@ async fn what_is_observed_is_passed_on_and_recorded() {
 }
 
 #[tokio::test]
+async fn what_is_observed_does_not_wait_for_a_ledger_that_is_away() {
+    let crm = Destination::new().await;
+    let yaml = configuration(&crm, "mode: observe\nauth: none", PERSON, "");
+    let (world, folder) = World::in_folder("observed-away", &yaml).await;
+    let other = rusqlite::Connection::open(folder.join("ledger.db")).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let started = std::time::Instant::now();
+    for id in ["a", "b", "c"] {
+        assert_eq!(world.post("/to/crm/contacts", &contact(id)).await.status, 201);
+    }
+    assert!(started.elapsed() < Duration::from_secs(3), "one of them waited, and not for long");
+    other.execute_batch("ROLLBACK").unwrap();
+    // Nobody can tell who may do what any more: what passes without being recorded goes on as it was last known.
+    other.execute_batch("ALTER TABLE note RENAME TO gone").unwrap();
+    tokio::time::sleep(Duration::from_millis(2_100)).await;
+    assert_eq!(world.post("/to/crm/contacts", &contact("d")).await.status, 201);
+    assert_eq!(world.get("/to/crm/contacts").await.status, 200);
+    crm.check_effects(4);
+    other.execute_batch("ALTER TABLE gone RENAME TO note").unwrap();
+    world.stop().await;
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[tokio::test]
 async fn what_nobody_would_have_known_of_would_not_have_been_sent_again() {
     let routes = "- match: POST /contacts
   action: contact.create

@@ -97,6 +97,9 @@ async fn s19_redirects_are_never_followed() {
         }
         gateway.wait_for(SCOPE, &id, "failed").await;
     }
+    gateway.crm.script([Do::SayWith(201, "idempotent-replayed", "true")]);
+    let first = gateway.post("/contacts", &contact("first")).await;
+    assert_eq!((first.status, first.headers.get("idempotent-replayed")), (201, None), "that is ours to say");
     gateway.crm.script([Do::SayWith(303, "location", elsewhere)]);
     let heard = gateway.post("/contacts", &contact("303")).await;
     assert_eq!((heard.status, heard.headers["location"].as_str()), (303, elsewhere));
@@ -128,6 +131,32 @@ async fn s19_a_table_says_what_a_body_means() {
         "it is tried again, not told"
     );
     gateway.wait_for(SCOPE, "b", "retryable").await;
+}
+
+#[tokio::test]
+async fn s19_what_cannot_be_read_is_not_taken_for_a_success() {
+    let table = "outcomes: [ { status: 200, when: \"answer.body.ok == false\", means: refused } ]";
+    let gateway = Gateway::with_routes(&format!("{PERSON}\n  {table}")).await;
+    let no = br#"{"ok":false}"#;
+    // That is what gzip makes of it.
+    let packed = b"\x1f\x8b\x08\0\0\0\0\0\0\x03\xab\x56\xca\xcf\x56\xb2\x4a\x4b\xcc\x29\x4e\xad\x05\0\x69\x3e\x17\x3a\x0c\0\0\0";
+    let large = format!("{{\"ok\":true,\"text\":\"{}\"}}", "x".repeat(2_000_000));
+    let page = b"<html>We will be back soon</html>";
+    for (id, of_type, body, status) in [
+        ("plain", "content-type: text/plain", no.to_vec(), "failed"),
+        ("html", "content-type: text/html", no.to_vec(), "failed"),
+        ("packed", "content-type: application/json\r\ncontent-encoding: gzip", packed.to_vec(), "review"),
+        ("large", "content-type: application/json", large.into_bytes(), "review"),
+        ("page", "content-type: text/html", page.to_vec(), "review"),
+        ("empty", "content-type: text/plain", Vec::new(), "done"),
+        ("words", "content-type: text/plain", b"ok".to_vec(), "done"),
+    ] {
+        gateway.crm.script([Do::ActAndSayAs(of_type, body)]);
+        let heard = gateway.post("/contacts", &contact(id)).await;
+        assert_eq!(heard.status < 300, status == "done", "{id} {heard:?}");
+        gateway.wait_for(SCOPE, id, status).await;
+    }
+    assert!(gateway.crm.effects().iter().all(|effect| effect.header("accept-encoding") == Some("identity")));
 }
 
 #[tokio::test]

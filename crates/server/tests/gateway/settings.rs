@@ -207,7 +207,13 @@ async fn s3_a_reload_that_would_orphan_keys_is_refused() {
     let routed = format!("{PERSON}\n- {{ match: POST /deals, action: deal.create, key: request.body.id }}");
     let refused = gateway.world.control.reload(changed(&routed)).await.unwrap_err();
     assert!(refused.to_string().contains("post.deals"), "{refused}");
+    gateway.post_with("/deals/881/notes", &[("idempotency-key", "n")], &json!({})).await;
+    let notes = "- { match: 'POST /deals/{id}/notes', action: note.create, key: request.body.id }";
+    let refused = gateway.world.control.reload(changed(&format!("{PERSON}\n{notes}"))).await.unwrap_err();
+    assert!(refused.to_string().contains("post.deals.881.notes"), "{refused}");
+    let tags = notes.replace("notes", "tags");
+    gateway.world.control.reload(changed(&format!("{PERSON}\n{tags}"))).await.unwrap();
     gateway.world.control.reload(changed(&PERSON.replace("300ms", "5s"))).await.unwrap();
     assert_eq!(gateway.post("/contacts", &contact("a")).await.headers["idempotent-replayed"], "true");
-    gateway.crm.check_effects(2);
+    gateway.crm.check_effects(3);
 }

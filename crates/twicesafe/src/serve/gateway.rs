@@ -122,7 +122,7 @@ pub(super) fn spec(asked: &SpecOf, common: &Common, out: &mut impl Write) -> Res
 pub(crate) enum What {
     /// A destination, by its name.
     Destination,
-    /// A token, by its id.
+    /// A token, by its name or id.
     Token,
     /// An inbox, by its name.
     Inbox,
@@ -143,7 +143,7 @@ pub(crate) struct Pause {
     /// What to pause; nothing: lists what is paused.
     #[arg(requires = "name")]
     what: Option<What>,
-    /// Its name, or a token's id.
+    /// Its name; of a token also its id.
     name: Option<String>,
     /// Why; callers are told.
     #[arg(long, default_value = "no reason was given")]
@@ -153,10 +153,11 @@ pub(crate) struct Pause {
 pub(super) async fn pause(asked: &Pause, common: &Common, out: &mut impl Write) -> Result<(), Failure> {
     let ledger = place::open(common).await?;
     if let (Some(what), Some(name)) = (asked.what, &asked.name) {
-        twicesafe_server::pause(&ledger, what.into(), name, &asked.reason)
-            .await
-            .map_err(twicesafe_server::ServerError::from)?;
-        say("Servers take nothing for it within two seconds, and send nothing that waits.");
+        twicesafe_server::pause(&ledger, what.into(), name, &asked.reason).await?;
+        let what = what.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
+        say(&format!(
+            "Servers take nothing for the {what} `{name}` within two seconds, and send nothing that waits."
+        ));
     }
     for (what, reason) in
         twicesafe_server::paused(&ledger).await.map_err(twicesafe_server::ServerError::from)?
@@ -173,15 +174,13 @@ pub(super) async fn pause(asked: &Pause, common: &Common, out: &mut impl Write) 
 pub(crate) struct Resume {
     /// What to resume.
     what: What,
-    /// Its name, or a token's id.
+    /// Its name; of a token also its id.
     name: String,
 }
 
 pub(super) async fn resume(asked: &Resume, common: &Common) -> Result<(), Failure> {
     let ledger = place::open(common).await?;
-    twicesafe_server::resume(&ledger, asked.what.into(), &asked.name)
-        .await
-        .map_err(twicesafe_server::ServerError::from)?;
+    twicesafe_server::resume(&ledger, asked.what.into(), &asked.name).await?;
     say("It goes on within two seconds.");
     Ok(())
 }
