@@ -311,9 +311,15 @@ impl Wish<'_> {
     fn key(&self, expressions: &[Expression]) -> Result<Key, Problem> {
         let value = |expression: &Expression| {
             expression.name(&self.sight()).map_err(|why| {
-                let hint = "The route names the field that identifies the intent; send it, the same on every repetition.";
                 let media_type = self.sending.media_type();
                 let unread = why_unread(&media_type, &self.sending.body, VIEWED_BYTES_MAX);
+                let hint = match unread.is_some() && expression.text().contains("body") {
+                    false => "The route names the field that identifies the intent; send it, the same on every repetition.",
+                    true => {
+                        "Send JSON or a form of up to a megabyte, not packed; or send what identifies the intent in a header or the \
+                         query, the same on every repetition, and name that in the route's `key:`."
+                    }
+                };
                 let unread = unread.map_or_else(String::new, |unread| format!("; {unread}"));
                 Problem::new(Code::KeyMissing, format!("the request has no key: {why}{unread}"), hint)
             })

@@ -135,7 +135,7 @@ pub(super) async fn run(asked: Inbox, common: &Common, out: &mut impl Write) -> 
             check_name(&asked.inbox, None)?;
             let ledger = place::open(common).await?;
             let paused = twicesafe_server::pause(&ledger, Pausable::Inbox, &asked.inbox, &asked.reason);
-            paused.await.map_err(ServerError::from)?;
+            paused.await?;
             say("Servers hand nothing over within two seconds. What arrives is taken and waits.");
             Ok(())
         }
@@ -143,7 +143,7 @@ pub(super) async fn run(asked: Inbox, common: &Common, out: &mut impl Write) -> 
             check_name(&asked.inbox, None)?;
             let ledger = place::open(common).await?;
             let resumed = twicesafe_server::resume(&ledger, Pausable::Inbox, &asked.inbox);
-            resumed.await.map_err(ServerError::from)?;
+            resumed.await?;
             say("It goes on within two seconds.");
             Ok(())
         }

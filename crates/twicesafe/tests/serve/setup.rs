@@ -170,6 +170,11 @@ fn what_is_paused_is_listed_and_resumed() {
         check(&world, &with(&["pause", "destination"]), 2, &[], &["<NAME>"]);
         check(&world, &with(&["resume", "destination", "crm"]), 0, &[], &["It goes on"]);
         assert_eq!(check(&world, &with(&["pause"]), 0, &[], &[]), "");
+        check(&world, &with(&["pause", "token", "n8n"]), 2, &[], &["TS0086", "twicesafe token list"]);
+        check(&world, &with(&["token", "create", "--name", "n8n", "--rights", "act"]), 0, &[], &[]);
+        check(&world, &with(&["pause", "token", "n8n"]), 0, &["token:"], &["the token `n8n`"]);
+        check(&world, &with(&["resume", "token", "n8n"]), 0, &[], &[]);
+        assert_eq!(check(&world, &with(&["pause"]), 0, &[], &[]), "");
         check(&world, &with(&["observed"]), 0, &[], &["Nothing was observed"]);
     }
 }
