@@ -1,6 +1,7 @@
 //! The gateway, from both sides: what callers are told, and what the destination counted.
 
 mod approvals;
+mod closing;
 pub(crate) mod destination;
 mod http2;
 mod keys;
@@ -10,6 +11,7 @@ mod passing;
 mod recovery;
 mod settings;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};

@@ -3,6 +3,7 @@
 
 mod address;
 mod connect;
+mod habit;
 mod pool;
 mod tls;
 
@@ -99,10 +100,16 @@ impl Upstream {
                     .map_err(Failure::NotSent)?,
             };
             may_send().map_err(Failure::NotSent)?;
+            let idle_for = connection.idle_for();
             match connection.send(request).await {
                 Ok((response, connection)) => return Ok((response, self.pool().lend(connection))),
-                Err(pool::Unsent::Given(back)) => request = *back,
-                Err(pool::Unsent::Failed(failure)) => return Err(failure),
+                Err(unsent) => {
+                    self.pool().closed(idle_for);
+                    match unsent {
+                        pool::Unsent::Given(back) => request = *back,
+                        pool::Unsent::Failed(failure) => return Err(failure),
+                    }
+                }
             }
         }
         Err(Failure::NotSent("it closes every connection before anything can be sent".to_owned()))

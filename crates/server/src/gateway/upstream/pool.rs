@@ -7,9 +7,10 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
-use hyper::header::{HOST, HeaderValue};
-use hyper::{Request, Response, Uri};
+use hyper::header::{CONNECTION, HOST, HeaderValue};
+use hyper::{Request, Response, Uri, Version};
 
+use super::habit::Habit;
 use super::{Care, Failure, IDLE_CONNECTIONS_MAX};
 use crate::http::hands;
 
@@ -28,6 +29,12 @@ pub(super) struct Own {
     sender: http1::SendRequest<Full<Bytes>>,
     /// Where it is looked after. Used from elsewhere, two threads wake each other for every request.
     hand: Option<usize>,
+    /// Answers that were read from it to their end.
+    answers: u32,
+    /// How long it was idle when it was taken; none: it is new.
+    idle_for: Option<Duration>,
+    /// The destination said that it closes it.
+    is_last: bool,
 }
 
 /// Why a request did not go out, or why nobody knows.
@@ -40,7 +47,15 @@ pub(super) enum Unsent {
 impl Connection {
     /// A new one, made here.
     pub(super) fn one(sender: http1::SendRequest<Full<Bytes>>) -> Self {
-        Self::One(Own { sender, hand: hands::here() })
+        Self::One(Own { sender, hand: hands::here(), answers: 0, idle_for: None, is_last: false })
+    }
+
+    /// How long it was idle when it was taken, where it is used again and nobody else uses it.
+    pub(super) fn idle_for(&self) -> Option<Duration> {
+        match self {
+            Self::One(own) => own.idle_for,
+            Self::Two(_) => None,
+        }
     }
 
     pub(super) async fn send(
@@ -55,7 +70,12 @@ impl Connection {
             Self::Two(sender) => sender.try_send_request(request).await,
         };
         match sent {
-            Ok(response) => Ok((response, self)),
+            Ok(response) => {
+                if let Self::One(own) = &mut self {
+                    own.is_last = says_goodbye(&response);
+                }
+                Ok((response, self))
+            }
             Err(mut error) => Err(match error.take_message() {
                 Some(mut request) => {
                     *request.uri_mut() = whole;
@@ -102,6 +122,15 @@ fn in_old_form(mut request: Request<Full<Bytes>>) -> Request<Full<Bytes>> {
     request
 }
 
+/// Whether nothing comes over this connection any more. Who says so is no one who closes connections unawares.
+fn says_goodbye(response: &Response<Incoming>) -> bool {
+    let says = |word: &str| {
+        let lines = response.headers().get_all(CONNECTION).iter().filter_map(|line| line.to_str().ok());
+        lines.flat_map(|line| line.split(',')).any(|said| said.trim().eq_ignore_ascii_case(word))
+    };
+    says("close") || response.version() == Version::HTTP_10 && !says("keep-alive")
+}
+
 /// A stream that was refused, or begun after the destination said goodbye, was not looked at (S16). Everything else may have
 /// been.
 fn judged(error: &hyper::Error, has_body: bool) -> Failure {
@@ -131,6 +160,7 @@ pub(super) struct Pool(Arc<Mutex<Kept>>);
 
 #[derive(Default)]
 struct Kept {
+    habit: Habit,
     /// The one used last is at the end.
     idle: Vec<Idle>,
     shared: Option<(Instant, http2::SendRequest<Full<Bytes>>)>,
@@ -160,29 +190,27 @@ impl Pool {
                         *used = Instant::now();
                         Connection::Two(sender.clone())
                     }
-                    _ => {
-                        let here = hands::here();
-                        let is_fit = |idle: &Idle| idle.used.elapsed() < idle_max;
-                        let near = kept.idle.iter().rposition(|idle| idle.connection.hand == here);
-                        let mut at = near.filter(|at| is_fit(&kept.idle[*at]));
-                        if at.is_none() && care == Care::Little {
-                            // One of another thread is still better than a new one.
-                            at = kept.idle.iter().rposition(is_fit);
-                        }
-                        let Some(at) = at else {
-                            kept.tidy();
-                            return None;
-                        };
-                        Connection::One(kept.idle.remove(at).connection)
-                    }
+                    _ => match kept.one(care) {
+                        Some(own) => Connection::One(own),
+                        None => return None,
+                    },
                 }
             };
             if !connection.is_closed() && connection.is_ready().await {
                 return Some(connection);
             }
-            if let Connection::Two(_) = connection {
-                self.kept().shared = None;
+            match connection {
+                Connection::Two(_) => self.kept().shared = None,
+                Connection::One(own) if own.sender.is_closed() => self.closed(own.idle_for),
+                Connection::One(_) => {}
             }
+        }
+    }
+
+    /// A connection that had been idle for so long was closed, and nothing was answered.
+    pub(super) fn closed(&self, idle_for: Option<Duration>) {
+        if let Some(idle_for) = idle_for {
+            self.kept().habit.closed(idle_for, Instant::now());
         }
     }
 
@@ -203,6 +231,41 @@ impl Pool {
 }
 
 impl Kept {
+    /// The connection used last that is fit.
+    fn one(&mut self, care: Care) -> Option<Own> {
+        let now = Instant::now();
+        let idle_for = |idle: &Idle| now.saturating_duration_since(idle.used);
+        if self.habit == Habit::Unknown
+            && let Some(closed) = self.idle.iter().rev().find(|idle| idle.connection.sender.is_closed())
+        {
+            self.habit.closed(idle_for(closed), now);
+        }
+        let fit = match (self.habit.needs_new(now), care) {
+            (true, _) => None,
+            (false, Care::Great) => {
+                let (here, least) = (hands::here(), self.habit.rested_min());
+                let is_fit = |idle: &Idle| {
+                    idle.connection.hand == here && (least..care.idle_max()).contains(&idle_for(idle))
+                };
+                self.idle.iter().rposition(is_fit)
+            }
+            (false, Care::Little) => {
+                let here = hands::here();
+                let is_fit = |idle: &Idle| idle_for(idle) < care.idle_max();
+                let near = self.idle.iter().rposition(|idle| idle.connection.hand == here && is_fit(idle));
+                // One of another thread is still better than a new one.
+                near.or_else(|| self.idle.iter().rposition(is_fit))
+            }
+        };
+        let Some(at) = fit else {
+            self.tidy();
+            return None;
+        };
+        let idle = self.idle.remove(at);
+        let idle_for = Some(idle_for(&idle));
+        Some(Own { idle_for, ..idle.connection })
+    }
+
     fn tidy(&mut self) {
         self.idle.retain(|idle| idle.used.elapsed() < super::IDLE_MAX && !idle.connection.sender.is_closed());
         self.shared.take_if(|(used, sender)| used.elapsed() >= super::IDLE_MAX || sender.is_closed());
@@ -218,10 +281,13 @@ pub(crate) struct Lent {
 impl Lent {
     /// The answer was read to its end.
     pub(crate) fn give_back(mut self) {
-        if let Some(Connection::One(connection)) = self.connection.take() {
-            let mut kept = self.pool.kept();
-            if !connection.sender.is_closed() && kept.idle.len() < IDLE_CONNECTIONS_MAX {
-                kept.idle.push(Idle { used: Instant::now(), connection });
+        if let Some(Connection::One(mut connection)) = self.connection.take() {
+            let (mut kept, now) = (self.pool.kept(), Instant::now());
+            connection.answers = connection.answers.saturating_add(1);
+            kept.habit.answered(connection.answers);
+            let is_open = !connection.is_last && !connection.sender.is_closed() && !kept.habit.needs_new(now);
+            if is_open && kept.idle.len() < IDLE_CONNECTIONS_MAX {
+                kept.idle.push(Idle { used: now, connection });
             }
         }
     }
