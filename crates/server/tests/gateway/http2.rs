@@ -17,11 +17,16 @@ fn file(name: &str) -> String {
 
 /// Refuses the first streams, resets the next ones, answers the rest. Counts what it acted on.
 async fn destination(refused: usize, reset: usize, acted: Arc<AtomicUsize>) -> u16 {
-    destination_for(refused, reset, acted, false).await
+    destination_for(refused, reset, acted, None).await
 }
 
-/// The same; `asks_who`: callers must show a certificate of our authority.
-async fn destination_for(refused: usize, reset: usize, acted: Arc<AtomicUsize>, asks_who: bool) -> u16 {
+/// The same; where it asks who comes, callers must show a certificate of our authority, over that protocol.
+async fn destination_for(
+    refused: usize,
+    reset: usize,
+    acted: Arc<AtomicUsize>,
+    asks_who: Option<&'static str>,
+) -> u16 {
     let chain: Vec<CertificateDer<'static>> =
         CertificateDer::pem_file_iter(file("cert.pem")).unwrap().map(Result::unwrap).collect();
     let key = PrivateKeyDer::from_pem_file(file("key.pem")).unwrap();
@@ -33,12 +38,12 @@ async fn destination_for(refused: usize, reset: usize, acted: Arc<AtomicUsize>, 
             .build();
     let builder =
         rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-    let builder = match asks_who {
+    let builder = match asks_who.is_some() {
         true => builder.with_client_cert_verifier(verifier.unwrap()),
         false => builder.with_no_client_auth(),
     };
     let mut config = builder.with_single_cert(chain, key).unwrap();
-    config.alpn_protocols = vec![b"h2".to_vec()];
+    config.alpn_protocols = vec![asks_who.unwrap_or("h2").as_bytes().to_vec()];
     let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -78,6 +83,7 @@ async fn world(port: u16, tls: &str) -> World {
     auth: none
     tls: {{ {tls} }}
     retries: {{ base: 10ms, cap: 20ms }}
+    circuit: {{ failures: 0 }}
     wait: 2s
     routes:
       - {{ match: POST /contacts, action: contact.create, key: request.body.id, recovery: person }}
@@ -123,14 +129,21 @@ async fn s16_a_certificate_nobody_trusts_stops_everything_before_it_is_sent() {
 }
 
 #[tokio::test]
-async fn a_destination_that_asks_who_comes_is_shown_a_certificate() {
+async fn s16_a_destination_that_asks_who_comes_is_shown_a_certificate_and_without_one_nothing_was_sent() {
     let acted = Arc::new(AtomicUsize::new(0));
-    let port = destination_for(0, 0, acted.clone(), true).await;
     let (ca, certificate, key) = (file("ca.pem"), file("cert.pem"), file("key.pem"));
-    let nobody = world(port, &format!("ca: {ca}")).await;
-    let heard = nobody.post("/to/crm/contacts", &contact("a")).await;
-    assert_ne!(heard.status, 201, "{heard:?}");
+    for protocol in ["http/1.1", "h2"] {
+        let port = destination_for(0, 0, acted.clone(), Some(protocol)).await;
+        let nobody = world(port, &format!("ca: {ca}")).await;
+        for id in 0..20 {
+            let heard = nobody.post("/to/crm/contacts", &contact(&id.to_string())).await;
+            heard.refused(409, "TS0015");
+            assert_eq!(heard.json["intent_status"], "retryable", "{protocol}: {heard:?}");
+            assert!(heard.text.contains("client certificate"), "{protocol}: {heard:?}");
+        }
+    }
     assert_eq!(acted.load(Ordering::SeqCst), 0);
+    let port = destination_for(0, 0, acted.clone(), Some("h2")).await;
     let known = world(port, &format!("ca: {ca}, certificate: {certificate}, key: {key}")).await;
     assert_eq!(known.post("/to/crm/contacts", &contact("a")).await.status, 201);
     assert_eq!(acted.load(Ordering::SeqCst), 1);

@@ -14,7 +14,8 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::address::is_private;
-use super::pool::{Connection, Pool};
+use super::goodbye::{Goodbye, Listening};
+use super::pool::{Connection, Pool, Shared};
 
 /// Addresses of a name that are tried.
 const ADDRESSES_MAX: usize = 8;
@@ -123,7 +124,7 @@ impl Upstream {
         let stream = self.reach().await?;
         // What is sent is written at once and somebody waits for it.
         let _ = stream.set_nodelay(true);
-        let Some(tls) = &self.tls else { return self.one(stream).await };
+        let Some(tls) = &self.tls else { return self.one(stream, None).await };
         let host = self.base.host().trim_start_matches('[').trim_end_matches(']').to_owned();
         let name =
             ServerName::try_from(host).map_err(|_| "its name cannot be in a certificate".to_owned())?;
@@ -131,15 +132,16 @@ impl Upstream {
             .connect(name, stream)
             .await
             .map_err(|error| format!("no secure connection: {error}"))?;
-        match stream.get_ref().1.alpn_protocol() {
-            Some(b"h2") => self.two(stream).await,
-            _ => self.one(stream).await,
-        }
+        let is_two = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+        let goodbye = Arc::new(Goodbye::default());
+        let stream = Listening::new(stream, goodbye.clone());
+        if is_two { self.two(stream, goodbye).await } else { self.one(stream, Some(goodbye)).await }
     }
 
     async fn one<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         &self,
         stream: S,
+        goodbye: Option<Arc<Goodbye>>,
     ) -> Result<Connection, String> {
         let (sender, connection) = http1::Builder::new()
             .max_headers(HEADERS_MAX)
@@ -148,12 +150,13 @@ impl Upstream {
             .await
             .map_err(|error| error.to_string())?;
         tokio::spawn(kept_up(connection));
-        Ok(Connection::one(sender))
+        Ok(Connection::one(sender, goodbye))
     }
 
     async fn two<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         &self,
         stream: S,
+        goodbye: Arc<Goodbye>,
     ) -> Result<Connection, String> {
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
@@ -163,8 +166,9 @@ impl Upstream {
             .await
             .map_err(|error| error.to_string())?;
         tokio::spawn(kept_up(connection));
-        self.pool.share(&sender);
-        Ok(Connection::Two(sender))
+        let shared = Shared { sender, goodbye };
+        self.pool.share(&shared);
+        Ok(Connection::Two(shared))
     }
 
     async fn reach(&self) -> Result<TcpStream, String> {

@@ -3,6 +3,7 @@
 
 mod address;
 mod connect;
+mod goodbye;
 mod habit;
 mod pool;
 mod tls;
@@ -100,10 +101,16 @@ impl Upstream {
                     .map_err(Failure::NotSent)?,
             };
             may_send().map_err(Failure::NotSent)?;
-            let idle_for = connection.idle_for();
+            let (idle_for, goodbye) = (connection.idle_for(), connection.goodbye());
             match connection.send(request).await {
-                Ok((response, connection)) => return Ok((response, self.pool().lend(connection))),
+                Ok((response, connection)) => {
+                    goodbye.iter().for_each(|goodbye| goodbye.answered());
+                    return Ok((response, self.pool().lend(connection)));
+                }
                 Err(unsent) => {
+                    if let Some(why) = goodbye.and_then(|goodbye| goodbye.refusal()) {
+                        return Err(Failure::NotSent(why));
+                    }
                     self.pool().closed(idle_for);
                     match unsent {
                         pool::Unsent::Given(back) => request = *back,

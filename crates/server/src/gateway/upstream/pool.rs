@@ -10,6 +10,7 @@ use hyper::client::conn::{http1, http2};
 use hyper::header::{CONNECTION, HOST, HeaderValue};
 use hyper::{Request, Response, Uri, Version};
 
+use super::goodbye::Goodbye;
 use super::habit::Habit;
 use super::{Care, Failure, IDLE_CONNECTIONS_MAX};
 use crate::http::hands;
@@ -21,7 +22,14 @@ const READY_TIME_MAX: Duration = Duration::from_millis(100);
 pub(super) enum Connection {
     One(Own),
     /// Shared by many at a time.
-    Two(http2::SendRequest<Full<Bytes>>),
+    Two(Shared),
+}
+
+/// One for many requests at a time.
+#[derive(Clone)]
+pub(super) struct Shared {
+    pub(super) sender: http2::SendRequest<Full<Bytes>>,
+    pub(super) goodbye: Arc<Goodbye>,
 }
 
 /// One for one request at a time.
@@ -35,6 +43,7 @@ pub(super) struct Own {
     idle_for: Option<Duration>,
     /// The destination said that it closes it.
     is_last: bool,
+    goodbye: Option<Arc<Goodbye>>,
 }
 
 /// Why a request did not go out, or why nobody knows.
@@ -46,8 +55,17 @@ pub(super) enum Unsent {
 
 impl Connection {
     /// A new one, made here.
-    pub(super) fn one(sender: http1::SendRequest<Full<Bytes>>) -> Self {
-        Self::One(Own { sender, hand: hands::here(), answers: 0, idle_for: None, is_last: false })
+    pub(super) fn one(sender: http1::SendRequest<Full<Bytes>>, goodbye: Option<Arc<Goodbye>>) -> Self {
+        let hand = hands::here();
+        Self::One(Own { sender, hand, answers: 0, idle_for: None, is_last: false, goodbye })
+    }
+
+    /// What it was ended with, if it speaks TLS.
+    pub(super) fn goodbye(&self) -> Option<Arc<Goodbye>> {
+        match self {
+            Self::One(own) => own.goodbye.clone(),
+            Self::Two(shared) => Some(shared.goodbye.clone()),
+        }
     }
 
     /// How long it was idle when it was taken, where it is used again and nobody else uses it.
@@ -67,7 +85,7 @@ impl Connection {
         let has_body = hyper::body::Body::size_hint(request.body()).exact() != Some(0);
         let sent = match &mut self {
             Self::One(own) => own.sender.try_send_request(in_old_form(request)).await,
-            Self::Two(sender) => sender.try_send_request(request).await,
+            Self::Two(shared) => shared.sender.try_send_request(request).await,
         };
         match sent {
             Ok(response) => {
@@ -89,14 +107,14 @@ impl Connection {
     fn is_closed(&self) -> bool {
         match self {
             Self::One(own) => own.sender.is_closed(),
-            Self::Two(sender) => sender.is_closed(),
+            Self::Two(shared) => shared.sender.is_closed(),
         }
     }
 
     async fn is_ready(&mut self) -> bool {
         let is_ready_now = match self {
             Self::One(own) => own.sender.is_ready(),
-            Self::Two(sender) => sender.is_ready(),
+            Self::Two(shared) => shared.sender.is_ready(),
         };
         if is_ready_now {
             return true;
@@ -104,7 +122,7 @@ impl Connection {
         let ready = async {
             match self {
                 Self::One(own) => own.sender.ready().await,
-                Self::Two(sender) => sender.ready().await,
+                Self::Two(shared) => shared.sender.ready().await,
             }
         };
         matches!(tokio::time::timeout(READY_TIME_MAX, ready).await, Ok(Ok(())))
@@ -163,7 +181,7 @@ struct Kept {
     habit: Habit,
     /// The one used last is at the end.
     idle: Vec<Idle>,
-    shared: Option<(Instant, http2::SendRequest<Full<Bytes>>)>,
+    shared: Option<(Instant, Shared)>,
 }
 
 struct Idle {
@@ -184,11 +202,11 @@ impl Pool {
         loop {
             let mut connection = {
                 let mut kept = self.kept();
-                kept.shared.take_if(|(_, sender)| sender.is_closed());
+                kept.shared.take_if(|(_, shared)| shared.sender.is_closed());
                 match &mut kept.shared {
-                    Some((used, sender)) if used.elapsed() < idle_max => {
+                    Some((used, shared)) if used.elapsed() < idle_max => {
                         *used = Instant::now();
-                        Connection::Two(sender.clone())
+                        Connection::Two(shared.clone())
                     }
                     _ => match kept.one(care) {
                         Some(own) => Connection::One(own),
@@ -215,8 +233,8 @@ impl Pool {
     }
 
     /// A new connection that others may use too.
-    pub(super) fn share(&self, sender: &http2::SendRequest<Full<Bytes>>) {
-        self.kept().shared = Some((Instant::now(), sender.clone()));
+    pub(super) fn share(&self, shared: &Shared) {
+        self.kept().shared = Some((Instant::now(), shared.clone()));
     }
 
     /// Keeps a connection with the answer that is read from it.
@@ -268,7 +286,7 @@ impl Kept {
 
     fn tidy(&mut self) {
         self.idle.retain(|idle| idle.used.elapsed() < super::IDLE_MAX && !idle.connection.sender.is_closed());
-        self.shared.take_if(|(used, sender)| used.elapsed() >= super::IDLE_MAX || sender.is_closed());
+        self.shared.take_if(|(used, shared)| used.elapsed() >= super::IDLE_MAX || shared.sender.is_closed());
     }
 }
 
