@@ -10,8 +10,8 @@ use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::{Method, Request};
 
 use super::template::percent_encode;
-use super::upstream::{Base, Care, Upstream, tls_client};
-use crate::config::destinations::{Auth, OAuth, OAuthCredentials};
+use super::upstream::{Base, Care, Failure, Upstream, tls_client};
+use crate::config::destinations::{Auth, DestinationTls, OAuth, OAuthCredentials};
 
 /// How long a token is good where nobody says, and how long before its end another one is fetched.
 const TOKEN_TIME_DEFAULT: Duration = Duration::from_secs(300);
@@ -38,7 +38,8 @@ pub(crate) struct Fetched {
 }
 
 impl Credentials {
-    pub(crate) fn read(auth: &Auth) -> Result<Self, String> {
+    /// `tls`: what the destination is trusted by, and where tokens are given, too.
+    pub(crate) fn read(auth: &Auth, tls: Option<&DestinationTls>) -> Result<Self, String> {
         let reveal = |secret: &crate::config::Secret| secret.reveal().map_err(|error| error.to_string());
         Ok(match auth {
             Auth::None => Self::None,
@@ -53,7 +54,7 @@ impl Credentials {
                     .map_err(|_| format!("`{}` is not a header", own.name))?;
                 Self::Header(name, secret(&reveal(&own.value)?)?)
             }
-            Auth::OAuth(oauth) => Self::Fetched(Box::new(Fetched::read(oauth)?)),
+            Auth::OAuth(oauth) => Self::Fetched(Box::new(Fetched::read(oauth, tls)?)),
         })
     }
 
@@ -88,7 +89,7 @@ fn secret(text: &str) -> Result<HeaderValue, String> {
 }
 
 impl Fetched {
-    fn read(oauth: &OAuth) -> Result<Self, String> {
+    fn read(oauth: &OAuth, tls: Option<&DestinationTls>) -> Result<Self, String> {
         let reveal = |secret: &crate::config::Secret| secret.reveal().map_err(|error| error.to_string());
         let base =
             Base::parse(&oauth.token_url).map_err(|_| format!("`{}` is not an address", oauth.token_url))?;
@@ -112,7 +113,7 @@ impl Fetched {
             OAuthCredentials::Header => Some(basic(&id, &secret)?),
         };
         // The address is an operator's own, whole and with its path.
-        let place = Upstream::new(base, true, tls_client(None)?);
+        let place = Upstream::new(base, true, tls_client(tls)?);
         Ok(Self { place, form, shown, token: tokio::sync::Mutex::new(None) })
     }
 
@@ -144,7 +145,9 @@ impl Fetched {
         }
         let started = Instant::now();
         let exchanged = self.place.exchange(request, Care::Little, || Ok(())).await;
-        let (response, lent) = exchanged.map_err(|failure| format!("{failure:?}"))?;
+        let (response, lent) = exchanged.map_err(|failure| match failure {
+            Failure::NotSent(why) | Failure::Unknown(why) => why,
+        })?;
         let status = response.status();
         let body = Limited::new(response.into_body(), TOKEN_BYTES_MAX)
             .collect()

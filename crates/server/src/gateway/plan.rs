@@ -83,7 +83,7 @@ impl Destination {
         };
         let tls = notes.take("tls", tls_client(written.tls.as_ref()));
         let credentials = match &written.auth {
-            Some(auth) => notes.take("auth", Credentials::read(auth)),
+            Some(auth) => notes.take("auth", Credentials::read(auth, written.tls.as_ref())),
             None => None,
         };
         let headers = notes.take("headers", fixed_headers(written, known));

@@ -67,7 +67,7 @@ async fn destination_for(
                     }
                     let head = hyper::Response::builder().status(201).body(()).unwrap();
                     let mut body = respond.send_response(head, false).unwrap();
-                    body.send_data("{}".into(), true).unwrap();
+                    body.send_data(r#"{"access_token":"t"}"#.into(), true).unwrap();
                 }
             });
         }
@@ -76,11 +76,15 @@ async fn destination_for(
 }
 
 async fn world(port: u16, tls: &str) -> World {
+    world_with(port, "none", tls).await
+}
+
+async fn world_with(port: u16, auth: &str, tls: &str) -> World {
     let yaml = format!(
         "destinations:
   crm:
     base: https://localhost:{port}
-    auth: none
+    auth: {auth}
     tls: {{ {tls} }}
     retries: {{ base: 10ms, cap: 20ms }}
     circuit: {{ failures: 0 }}
@@ -147,4 +151,19 @@ async fn s16_a_destination_that_asks_who_comes_is_shown_a_certificate_and_withou
     let known = world(port, &format!("ca: {ca}, certificate: {certificate}, key: {key}")).await;
     assert_eq!(known.post("/to/crm/contacts", &contact("a")).await.status, 201);
     assert_eq!(acted.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn tokens_are_fetched_from_whom_the_destination_is_trusted_by() {
+    let acted = Arc::new(AtomicUsize::new(0));
+    let port = destination(0, 0, acted.clone()).await;
+    let auth = |url: &str| format!("{{ oauth: {{ token_url: '{url}', client_id: me, client_secret: s }} }}");
+    let tls = format!("ca: {}", file("ca.pem"));
+    let trusting = world_with(port, &auth(&format!("https://localhost:{port}/token")), &tls).await;
+    let heard = trusting.post("/to/crm/contacts", &contact("a")).await;
+    assert_eq!(heard.status, 201, "{heard:?}");
+    let lost = world_with(port, &auth("http://127.0.0.1:1/token"), &tls).await;
+    let heard = lost.post("/to/crm/contacts", &contact("a")).await;
+    heard.refused(409, "TS0015");
+    assert!(heard.text.contains("no token was given: cannot connect to 127.0.0.1:1"), "{heard:?}");
 }
