@@ -60,12 +60,14 @@ pub struct Lane {
     pub applied: Option<i64>,
     /// The first of the others that wait, by version, then by arrival.
     pub first_waiting: Option<Waiting>,
+    /// The first of the others that wait with the version of this one, by arrival, where versions are snapshots.
+    pub first_equal: Option<Waiting>,
 }
 
 impl Lane {
     /// A lane that nobody has touched.
     pub const fn untouched(me: IntentId) -> Self {
-        Self { me, holder: None, applied: None, first_waiting: None }
+        Self { me, holder: None, applied: None, first_waiting: None, first_equal: None }
     }
 }
 

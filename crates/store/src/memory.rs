@@ -9,7 +9,9 @@ use twicesafe_core::{Action, IntentId, Lane, Moment, Name, Purge, Status, Timest
 
 use crate::clock::{LedgerTime, Noted};
 use crate::error::StoreError;
-use crate::plan::{Agenda, Applied, JournalRow, Order, Planned, Queued, Stored, Target, plan, version_of};
+use crate::plan::{
+    Agenda, Applied, JournalRow, Order, Planned, Queued, Stored, Target, plan, rank_of_equals, version_of,
+};
 use crate::query::{Cursor, DueIntent, EarlierAnswer, Path};
 use crate::tally::Tally;
 use crate::transfer::{Count, Exported, Facts, LaneState, Parcel, is_within, unhashed};
@@ -74,7 +76,8 @@ impl Memory {
         let (dice, recovering_since) = (self.dice.roll(), state.recovering_since);
         let moment = Moment { now, ahead, dice, recovering_since };
         let me = found.as_ref().map_or(fresh_id, |stored| stored.id);
-        let lane = place.map(|place| state.lane(place.lane.as_str(), me, moment.now));
+        let equals = rank_of_equals(found.as_deref(), order);
+        let lane = place.map(|place| state.lane(place.lane.as_str(), me, equals, moment.now));
         let mut order = order.clone();
         if let (Action::Purge(_), Some(stored)) = (&order.command.action, &found) {
             order.command.action = Action::Purge(Purge { work_is_open: state.work_is_open(stored) });
@@ -474,18 +477,20 @@ impl State {
         rows
     }
 
-    fn lane(&self, name: &str, me: IntentId, now: Timestamp) -> Lane {
+    fn lane(&self, name: &str, me: IntentId, equals: Option<i64>, now: Timestamp) -> Lane {
         let (holder, applied) = self.lanes.get(name).copied().unwrap_or_default();
-        let first = self
+        let others = self
             .waiting
             .iter()
-            .find(|(lane, _, intent, until)| lane == name && *intent != me && *until > now);
-        let first_waiting = first.map(|(_, rank, intent, until)| Waiting {
-            version: version_of(*rank),
-            intent: *intent,
-            until: *until,
-        });
-        Lane { me, holder, applied, first_waiting }
+            .filter(|(lane, _, intent, until)| lane == name && *intent != me && *until > now)
+            .map(|(_, rank, intent, until)| Waiting {
+                version: version_of(*rank),
+                intent: *intent,
+                until: *until,
+            });
+        let is_equal = |other: &Waiting| equals.is_some_and(|rank| other.version == version_of(rank));
+        let (first_waiting, first_equal) = (others.clone().next(), others.clone().find(is_equal));
+        Lane { me, holder, applied, first_waiting, first_equal }
     }
 
     fn work_is_open(&self, of: &Stored) -> bool {

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use twicesafe_core::journal::{self, Digest, Entry, Head};
 use twicesafe_core::{
     Action, After, Alert, Command, IntentId, Lane, Moment, Name, Notice, Place, Record, Refusal, Salt,
-    Status, Timestamp, Transition, Verdict, decide,
+    Status, Timestamp, Transition, Verdict, VersionMeans, decide,
 };
 
 use crate::error::StoreError;
@@ -214,6 +214,18 @@ pub(crate) fn place_of<'a>(found: Option<&'a Stored>, order: &'a Order) -> Optio
         (None, Action::Claim(claim)) => claim.place.as_ref(),
         (None, _) => None,
     }
+}
+
+/// The rank of those that an intent waits for if they wait with the same version, where versions are snapshots (S15): they
+/// may stand behind older ones, which it does not wait for.
+pub(crate) fn rank_of_equals(found: Option<&Stored>, order: &Order) -> Option<i64> {
+    let policy = match (found, &order.command.action) {
+        (Some(stored), _) => &stored.record.policy,
+        (None, Action::Claim(claim)) => &claim.policy,
+        (None, _) => return None,
+    };
+    let place = place_of(found, order)?;
+    (policy.version_means == VersionMeans::Snapshot).then(|| rank(place.version))
 }
 
 /// Two names with the same hash would be taken for one.

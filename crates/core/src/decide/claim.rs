@@ -347,9 +347,14 @@ impl Draft<'_> {
         }
         let mine = (place.version, lane.me);
         let before_me = |other: &Waiting| other.until > self.now() && (other.version, other.intent) < mine;
-        match lane.first_waiting.filter(before_me) {
-            Some(other) if means == VersionMeans::Order => Way::Taken(Some(other.intent)),
-            _ => Way::Free { late: older },
+        let first = match means {
+            VersionMeans::Order => lane.first_waiting,
+            // A newer state makes an older one unnecessary, and waits for none of them. Equal ones apply as they came.
+            VersionMeans::Snapshot => lane.first_equal,
+        };
+        match first.filter(before_me) {
+            Some(other) => Way::Taken(Some(other.intent)),
+            None => Way::Free { late: older },
         }
     }
 

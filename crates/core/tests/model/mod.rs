@@ -127,26 +127,27 @@ fn renewed(policy: Policy) -> Policy {
     Policy { act_max: policy.lease * 2, ..policy }
 }
 
+fn a_lane(recovery: Recovery, versions: [i64; 2], permits: [u64; 2]) -> Bounds {
+    let policy =
+        Policy { version_means: VersionMeans::Snapshot, on_review: OnReview::Block, ..policy(recovery) };
+    Bounds {
+        versions: versions.map(Some).into(),
+        callers: 1,
+        permits: permits.into(),
+        generations: 1,
+        inputs: 1,
+        ..one_intent(policy)
+    }
+}
+
 #[test]
 fn a_lane_keeps_its_promises() {
     let lookup = Lookup { lag: ticks(0), lookup_for: ticks(3) };
     for (name, recovery) in
         [("repeat", Recovery::Repeat), ("lookup", Recovery::Lookup(lookup)), ("person", Recovery::Person)]
     {
-        for versions in [[1, 2], [2, 1]] {
-            let policy = Policy {
-                version_means: VersionMeans::Snapshot,
-                on_review: OnReview::Block,
-                ..policy(recovery.clone())
-            };
-            let bounds = Bounds {
-                versions: versions.map(Some).into(),
-                callers: 1,
-                permits: vec![2, 1],
-                generations: 1,
-                inputs: 1,
-                ..one_intent(policy)
-            };
+        for (versions, permits) in [([1, 2], [2, 1]), ([2, 1], [2, 1]), ([1, 1], [1, 2])] {
+            let bounds = a_lane(recovery.clone(), versions, permits);
             let name = format!("lane, {name}, versions {versions:?}");
             let broken = check(&name, bounds, HasDiscoveries::Any);
             assert!(broken.is_empty(), "{name}: {broken:?}");
@@ -177,4 +178,12 @@ fn a_rule_left_out_is_noticed() {
         println!("  without {left_out:?}, broken: {}", broken.join("; "));
         assert!(broken.contains(&promise), "{left_out:?} goes unnoticed: {broken:?}");
     }
+}
+
+#[test]
+fn a_rule_of_lanes_left_out_is_noticed() {
+    let promise = "S15: equal versions in the order of their arrival";
+    let bounds = Bounds { left_out: Some(Mutation::Equals), ..a_lane(Recovery::Repeat, [1, 1], [1, 2]) };
+    let broken = check("lane without Equals", bounds, HasDiscoveries::AnyOf([promise].into()));
+    assert!(broken.contains(&promise), "it goes unnoticed: {broken:?}");
 }

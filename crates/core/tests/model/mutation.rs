@@ -21,6 +21,8 @@ pub enum Mutation {
     RenewedSendBy,
     /// The destination is thought to know a key for ever (S24).
     Horizon,
+    /// Snapshots do not look for equal ones that wait (S15).
+    Equals,
 }
 
 impl Mutation {
@@ -78,6 +80,10 @@ impl Mutation {
                     permit.send_within = attempt.send_by.since(moment.now);
                 }
                 transition
+            }
+            (Some(Self::Equals), ..) => {
+                let lane = lane.map(|lane| Lane { first_equal: None, ..lane.clone() });
+                decide(record, lane.as_ref(), command, moment)
             }
             _ => decide(record, lane, command, moment),
         }

@@ -26,6 +26,7 @@ pub const PROMISES: &[Promise] = &[
     ("S40: a change of status is journalled", |_, world| without(world, Fault::NotJournalled)),
     ("S15: one intent of a lane at a time", one_intent_at_a_time),
     ("S15: no older version after a newer one", |_, world| without(world, Fault::OlderAfterNewer)),
+    ("S15: equal versions in the order of their arrival", |_, world| without(world, Fault::EqualOvertaken)),
     ("time and sweeps alone lead somewhere", time_leads_somewhere),
 ];
 

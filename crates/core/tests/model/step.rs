@@ -265,18 +265,28 @@ impl Bounds {
     /// What the store would say of the lane.
     pub fn lane(&self, world: &World, intent: usize) -> Option<Lane> {
         let id = |index: usize| IntentId::new(index as i64);
+        let others = (0..world.intents.len()).filter(|other| *other != intent).filter_map(|other| {
+            let until = world.intents[other].believed.as_ref()?.0.waits_until?;
+            Some(Waiting { version: self.versions[other], intent: id(other), until })
+        });
         (!self.versions.is_empty()).then(|| Lane {
             me: id(intent),
             holder: world.holder.map(|holder| id(usize::from(holder))),
             applied: world.applied,
-            first_waiting: (0..world.intents.len())
-                .filter(|other| *other != intent)
-                .filter_map(|other| {
-                    let until = world.intents[other].believed.as_ref()?.0.waits_until?;
-                    Some(Waiting { version: self.versions[other], intent: id(other), until })
-                })
-                .min(),
+            first_waiting: others.clone().min(),
+            first_equal: others.filter(|other| other.version == self.versions[intent]).min(),
         })
+    }
+
+    /// Whether one that came before it waits with the same version, and nothing of this one can be at the destination yet.
+    fn goes_before_its_equal(&self, world: &World, intent: usize) -> bool {
+        let waits = |other: usize| {
+            let believed = world.intents[other].believed.as_ref();
+            believed.and_then(|believed| believed.0.waits_until).is_some_and(|until| until > NOW)
+        };
+        let is_equal = |other: &usize| self.versions[*other] == self.versions[intent];
+        let holds = world.holder.is_some_and(|holder| usize::from(holder) == intent);
+        !self.versions.is_empty() && !holds && (0..intent).filter(is_equal).any(waits)
     }
 
     /// Lets the rules decide, and decide the same once more (S12).
@@ -289,6 +299,9 @@ impl Bounds {
         let status_before = status(world);
         let acted = known.generation > 0 && may_have_acted(&world.intents[intent], &known);
         let transition = self.decide(world, intent, &command, NOW);
+        if matches!(transition.verdict, Verdict::Proceed(_)) && self.goes_before_its_equal(world, intent) {
+            world.fault = Some(Fault::EqualOvertaken);
+        }
         self.write(world, intent, &transition);
         if status(world) != status_before && transition.entries.is_empty() {
             world.fault = Some(Fault::NotJournalled);

@@ -38,6 +38,7 @@ pub enum Fault {
     RepetitionDiffers,
     NewGenerationAfterEffect,
     OlderAfterNewer,
+    EqualOvertaken,
     NotJournalled,
 }
 

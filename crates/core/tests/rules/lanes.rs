@@ -80,6 +80,26 @@ fn s15_an_older_snapshot_is_superseded() {
 }
 
 #[test]
+fn s15_equal_snapshots_apply_in_the_order_of_their_arrival() {
+    const EARLIER: IntentId = IntentId::new(0);
+    for version in [Some(5), None] {
+        let policy = Policy { version_means: VersionMeans::Snapshot, ..Policy::default() };
+        let mut ledger = Ledger::agreed(policy).in_lane(Lane::untouched(ME), version);
+        let until = ledger.moment.now + SECOND;
+        let wait = |intent, version| Some(Waiting { version, intent, until });
+        let lane = ledger.lane.as_mut().unwrap();
+        // An older one in front of it changes nothing about that.
+        lane.first_waiting = wait(OTHER, version.map(|version| version - 1));
+        lane.first_equal = wait(EARLIER, version);
+        let waits = Wait { until: ledger.moment.now, cause: WaitCause::Lane(Some(EARLIER)) };
+        assert_eq!(ledger.claim(), Verdict::Wait(waits));
+        // Neither an older one nor an equal one that came later is waited for.
+        ledger.lane.as_mut().unwrap().first_equal = wait(OTHER, version);
+        ledger.permit();
+    }
+}
+
+#[test]
 fn s15_order_delivers_a_late_one_marked_late_and_equal_versions_as_they_come() {
     for (applied, late) in [(6, true), (5, false), (4, false)] {
         let mut ledger = lane(Policy::default());

@@ -66,6 +66,39 @@ async fn s15_an_older_snapshot_is_superseded_and_seen_to_be() {
 }
 
 #[tokio::test]
+async fn s15_equal_snapshots_are_handed_over_as_they_came() {
+    for version in [Some(1), None] {
+        let inbox = Inbox::with(&format!("{LANES}    version_means: snapshot\n")).await;
+        let event = |part: &str| json!({ "order": 1, "version": version, "part": part });
+        inbox.target.script([Do::Say(429, json!({}))]);
+        inbox.send("evt_1", &event("first")).await;
+        inbox.status("evt_1", "retryable").await;
+        inbox.send("evt_2", &event("second")).await;
+        let started = std::time::Instant::now();
+        while inbox.target.requests().len() < 3 && started.elapsed() < SOON {
+            inbox.pass(Duration::from_secs(1)).await;
+            inbox.world.ledger.sweep().await.unwrap();
+        }
+        let parts: Vec<_> = inbox.requests(3).await.iter().map(|got| got.body["part"].clone()).collect();
+        assert_eq!(parts, ["first", "first", "second"]);
+        inbox.world.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn s15_a_newer_snapshot_does_not_wait_for_older_ones() {
+    let inbox = Inbox::with(&format!("{LANES}    version_means: snapshot\n")).await;
+    inbox.target.script([Do::SayWith(429, "retry-after", "600")]);
+    inbox.send("evt_1", &order(1, 1)).await;
+    inbox.status("evt_1", "retryable").await;
+    inbox.send("evt_2", &order(1, 2)).await;
+    assert_eq!(versions(&inbox.requests(2).await), [1, 2]);
+    inbox.pass(Duration::from_secs(700)).await;
+    inbox.status("evt_1", "superseded").await;
+    inbox.world.stop().await;
+}
+
+#[tokio::test]
 async fn s39_one_poisoned_object_does_not_hold_up_the_others() {
     let inbox =
         paused(&format!("{LANES}    limits: {{ concurrency: 1 }}\n    circuit: {{ failures: 0 }}\n")).await;

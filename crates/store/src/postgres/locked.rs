@@ -17,7 +17,9 @@ use super::connect::Failure;
 use super::read;
 use super::write::{self, Outcome};
 use crate::NameHash;
-use crate::plan::{Applied, Order, Planned, Stored, Target, check_name, place_of, plan, version_of};
+use crate::plan::{
+    Applied, Order, Planned, Stored, Target, check_name, place_of, plan, rank, rank_of_equals, version_of,
+};
 use crate::tally::Tally;
 
 /// When to come back to what another transaction has locked and not committed yet.
@@ -142,6 +144,7 @@ pub(super) async fn inside(
         look(client, shared, candidates),
     )
     .await?;
+    let equals = first_equals(client, shared, candidates, &lanes, &known, now).await?;
     let works = open_works(client, shared, candidates, &known).await?;
     let mut results = vec![Came::Mistaken; candidates.len()];
     let (mut lines, mut planned): (Vec<Line>, Vec<(usize, Applied)>) = Default::default();
@@ -163,7 +166,10 @@ pub(super) async fn inside(
             };
             continue;
         }
-        let lane = locked.map(|locked| locked.seen_by(found.map(|found| found.id)));
+        let lane = locked.map(|locked| Lane {
+            first_equal: equals.get(&index).copied(),
+            ..locked.seen_by(found.map(|found| found.id))
+        });
         let moment = Moment { dice: shared.dice.roll(), recovering_since, ..Moment::at(now) };
         let told = found.and_then(|found| told_of_open_work(order, found, &works));
         let order = told.as_ref().unwrap_or(order);
@@ -206,7 +212,7 @@ impl LockedLane {
     fn seen_by(&self, id: Option<IntentId>) -> Lane {
         let me = id.unwrap_or(self.fresh_id);
         let first_waiting = self.waiting.iter().find(|waiting| waiting.intent != me).copied();
-        Lane { me, holder: self.holder, applied: self.applied, first_waiting }
+        Lane { me, holder: self.holder, applied: self.applied, first_waiting, first_equal: None }
     }
 }
 
@@ -248,6 +254,68 @@ async fn lock_lanes(
         }
     }
     Ok(lanes)
+}
+
+/// The first that wait with the same version, where that matters, by position of the candidate. Often the first that waits is
+/// the one, or newer; behind an older one they must be looked for.
+async fn first_equals(
+    client: &Client,
+    shared: &Shared,
+    candidates: &[&Candidate<'_>],
+    lanes: &HashMap<String, LockedLane>,
+    known: &Known,
+    now: Timestamp,
+) -> Result<HashMap<usize, Waiting>, Failure> {
+    let mut equals = HashMap::new();
+    let (mut behind, mut names, mut ranks, mut own): (Vec<usize>, Vec<&str>, Vec<i64>, Vec<i64>) =
+        Default::default();
+    for (index, candidate) in candidates.iter().enumerate() {
+        let found = known.of(candidate).map(|found| &**found);
+        let Some(at) = rank_of_equals(found, candidate.order) else { continue };
+        let Some((name, locked)) =
+            place_of(found, candidate.order).and_then(|place| lanes.get_key_value(place.lane.as_str()))
+        else {
+            continue;
+        };
+        let seen = locked.seen_by(found.map(|found| found.id));
+        match seen.first_waiting {
+            Some(first) if rank(first.version) == at => drop(equals.insert(index, first)),
+            Some(first) if rank(first.version) < at => {
+                behind.push(index);
+                names.push(name);
+                ranks.push(at);
+                own.push(seen.me.number());
+            }
+            _ => {}
+        }
+    }
+    if behind.is_empty() {
+        return Ok(equals);
+    }
+    let sql = shared.within(
+        "SELECT q.n, w.rank, w.intent, w.until FROM unnest($1, $2, $3) WITH ORDINALITY q (lane, rank, me, n)
+         CROSS JOIN LATERAL (
+             SELECT w.rank, w.intent, w.until FROM @lane_waiting w
+             WHERE w.lane = q.lane AND w.rank = q.rank AND w.intent <> q.me AND w.until > $4
+             ORDER BY w.intent LIMIT 1) w",
+    );
+    let now = now.as_millis();
+    let values: [(&(dyn ToSql + Sync), Type); 4] = [
+        (&names, Type::TEXT_ARRAY),
+        (&ranks, Type::INT8_ARRAY),
+        (&own, Type::INT8_ARRAY),
+        (&now, Type::INT8),
+    ];
+    for row in client.query_typed(&sql, &values).await? {
+        let position: i64 = get(&row, 0)?;
+        let waiting = Waiting {
+            version: version_of(get(&row, 1)?),
+            intent: IntentId::new(get(&row, 2)?),
+            until: Timestamp::from_millis(get(&row, 3)?),
+        };
+        equals.insert(behind[position as usize - 1], waiting);
+    }
+    Ok(equals)
 }
 
 /// What there is.

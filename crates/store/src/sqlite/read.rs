@@ -551,6 +551,7 @@ pub(super) fn lane(
     connection: &Connection,
     name: &str,
     me: IntentId,
+    equals: Option<i64>,
     now: Timestamp,
 ) -> Result<Lane, StoreError> {
     let state = prepared(connection, "SELECT holder, applied FROM lane WHERE name = ?1")?;
@@ -561,14 +562,26 @@ pub(super) fn lane(
         "SELECT rank, intent, until FROM lane_waiting WHERE lane = ?1 AND intent <> ?2 AND until > ?3
          ORDER BY rank, intent LIMIT 1",
     )?;
-    let first_waiting = one(first, (name, me.number(), now.as_millis()), |row| {
+    let waiting = |row: &Row<'_>| {
         Ok(Waiting {
             version: version_of(get(row, 0)?),
             intent: IntentId::new(get(row, 1)?),
             until: Timestamp::from_millis(get(row, 2)?),
         })
-    })?;
-    Ok(Lane { me, holder: holder.map(IntentId::new), applied, first_waiting })
+    };
+    let first_waiting = one(first, (name, me.number(), now.as_millis()), waiting)?;
+    let first_equal = match (first_waiting, equals) {
+        (Some(_), Some(rank)) => {
+            let equal = prepared(
+                connection,
+                "SELECT rank, intent, until FROM lane_waiting
+                 WHERE lane = ?1 AND rank = ?4 AND intent <> ?2 AND until > ?3 ORDER BY intent LIMIT 1",
+            )?;
+            one(equal, (name, me.number(), now.as_millis(), rank), waiting)?
+        }
+        _ => None,
+    };
+    Ok(Lane { me, holder: holder.map(IntentId::new), applied, first_waiting, first_equal })
 }
 
 fn journal_row(row: &Row<'_>) -> Result<JournalRow, StoreError> {

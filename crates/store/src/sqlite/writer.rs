@@ -16,7 +16,7 @@ use super::{Aside, Errand, Shared, read};
 use crate::NameHash;
 use crate::clock::Noted;
 use crate::error::StoreError;
-use crate::plan::{Applied, Order, Planned, Stored, Target, check_name, place_of, plan};
+use crate::plan::{Applied, Order, Planned, Stored, Target, check_name, place_of, plan, rank_of_equals};
 use crate::reply::{Replies, Reply};
 use crate::tally::Tally;
 
@@ -402,7 +402,10 @@ impl<'a, 'c> Session<'a, 'c> {
         let (dice, recovering_since) = (self.shared.dice.roll(), self.recovering_since);
         let moment = Moment { now, ahead, dice, recovering_since };
         let lane = match place {
-            Some(place) => Some(read::lane(self.connection, place.lane.as_str(), id, moment.now)?),
+            Some(place) => {
+                let equals = rank_of_equals(found.map(|found| &**found), order);
+                Some(read::lane(self.connection, place.lane.as_str(), id, equals, moment.now)?)
+            }
             None => None,
         };
         let mut order_seen = std::borrow::Cow::Borrowed(order);

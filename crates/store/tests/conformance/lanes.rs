@@ -92,6 +92,33 @@ pub async fn s15_an_older_snapshot_is_superseded(world: &World) {
     permit(&claim_in_lane(world, "equal", &policy, Some(5)).await);
 }
 
+pub async fn s15_equal_snapshots_take_turns_as_they_came(world: &World) {
+    for (object, version) in [("contact:1", Some(5)), ("contact:2", None)] {
+        let policy = Policy { version_means: VersionMeans::Snapshot, ..Policy::default() };
+        let claim = async |key: &str, version| {
+            world.tell(claim(&format!("{object} {key}"), &policy).in_lane(object, version)).await
+        };
+        let holder = claim("holder", Some(1)).await;
+        let mut arrived = Vec::new();
+        for (key, version) in
+            [("older", Some(3)), ("first", version), ("second", version), ("third", version)]
+        {
+            let told = claim(key, version).await;
+            assert_eq!(blocker(&told), Some(id(&holder)), "{key}");
+            arrived.push(id(&told));
+        }
+        world.tell(settle(&holder, answered("v1"))).await;
+        assert_eq!(blocker(&claim("third", version).await), Some(arrived[1]));
+        assert_eq!(blocker(&claim("second", version).await), Some(arrived[1]));
+        let first = claim("first", version).await;
+        permit(&first);
+        world.tell(settle(&first, answered("first"))).await;
+        assert_eq!(blocker(&claim("third", version).await), Some(arrived[2]));
+        // A newer one waits for none of them.
+        permit(&claim("newer", Some(6)).await);
+    }
+}
+
 pub async fn s15_a_late_one_is_marked(world: &World) {
     let policy = Policy::default();
     let newer = claim_in_lane(world, "newer", &policy, Some(5)).await;

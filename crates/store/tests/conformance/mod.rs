@@ -132,6 +132,7 @@ every_store! {
         s15_what_waits_is_sorted_by_version
         s15_a_place_lapses_unless_it_is_asked_for_again
         s15_an_older_snapshot_is_superseded
+        s15_equal_snapshots_take_turns_as_they_came
         s15_a_late_one_is_marked
         s15_doubt_holds_the_lane
         s15_a_review_blocks_or_lets_pass

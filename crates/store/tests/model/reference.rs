@@ -83,7 +83,7 @@ impl Reference {
             (None, _) => None,
         };
         let arrival = known.map_or(self.arrivals + 1, |known| known.arrival);
-        let lane = place.map(|_| self.lane(intent, arrival));
+        let lane = place.map(|place| self.lane(intent, arrival, place));
         let transition =
             decide(known.map(|known| &known.record), lane.as_ref(), command, &Moment::at(self.now));
         let mut verdict = transition.verdict;
@@ -113,17 +113,19 @@ impl Reference {
     }
 
     /// The lane as it looks to one of its intents. Stores number intents as they arrive.
-    fn lane(&self, me: usize, arrival: i64) -> Lane {
+    fn lane(&self, me: usize, arrival: i64, mine: &twicesafe_core::Place) -> Lane {
         let others = self.intents.iter().filter(|(intent, _)| **intent != me);
-        let first_waiting = others
-            .filter_map(|(_, known)| {
-                let version = known.record.place.as_ref()?.version;
-                let until = known.record.waits_until.filter(|until| *until > self.now)?;
-                Some(Waiting { version, intent: IntentId::new(known.arrival), until })
-            })
-            .min();
+        let waiting = others.filter_map(|(_, known)| {
+            let version = known.record.place.as_ref()?.version;
+            let until = known.record.waits_until.filter(|until| *until > self.now)?;
+            Some(Waiting { version, intent: IntentId::new(known.arrival), until })
+        });
+        let waiting: Vec<Waiting> = waiting.collect();
+        let first_waiting = waiting.iter().min().copied();
+        let mine = mine.version;
+        let first_equal = waiting.iter().filter(|other| other.version == mine).min().copied();
         let holder = self.holder.map(|holder| IntentId::new(self.intents[&holder].arrival));
-        Lane { me: IntentId::new(arrival), holder, applied: self.applied, first_waiting }
+        Lane { me: IntentId::new(arrival), holder, applied: self.applied, first_waiting, first_equal }
     }
 
     fn by_arrival(&self, id: IntentId) -> usize {
