@@ -132,6 +132,7 @@ impl Handover {
             Ok(known) => known.is_none_or(|known| known.record.status != Status::Retryable),
             Err(error) => return Outcome::not_sent(&error.to_string()),
         };
+        let name = intent.name().clone();
         let intent = intent.wait(if is_under_way { SAME_WAIT_MAX } else { Duration::ZERO });
         let ran = self.shared.ledger.run(intent, move |inner| async move {
             // Under both permits: the event's must still hold, too.
@@ -157,9 +158,8 @@ impl Handover {
                 answer.head = format!("{}twicesafe-same-as: {}\n", answer.head, given.intent.number()).into();
                 Outcome::Answered(answer)
             }
-            Err(Error::Pending { retry_after }) => {
-                // The other one's lease says nothing about when it is through.
-                let retry_after = if is_under_way { retry_after.min(SAME_RETRY_AFTER) } else { retry_after };
+            Err(Error::Pending { .. }) => {
+                let retry_after = self.same_retry_after(&name).await;
                 let reason = "another event that means the same is being handed over".into();
                 Outcome::NotSent { reason, retry_after: Some(retry_after), counts: Counts::AsWaiting }
             }
@@ -176,6 +176,20 @@ impl Handover {
                 "nobody knows whether another event that means the same was handed over; a person decides",
             ),
             Err(error) => Outcome::not_sent(&error.to_string()),
+        }
+    }
+
+    /// When to ask again for what another event is handing over: its lease says nothing about when it is through. What is not
+    /// due by then is not asked for.
+    async fn same_retry_after(&self, name: &Name) -> Duration {
+        let ledger = &self.shared.ledger;
+        let (Ok(Some(known)), Ok(now)) = (ledger.look(name).await, ledger.store().now().await) else {
+            return SAME_RETRY_AFTER;
+        };
+        let is_retried = known.record.status == Status::Retryable;
+        match known.record.due_at.filter(|due_at| is_retried && *due_at > now) {
+            Some(due_at) => due_at.since(now),
+            None => SAME_RETRY_AFTER,
         }
     }
 

@@ -119,6 +119,38 @@ async fn hints_say_only_that_an_object_has_changed_once_a_period_and_nothing_is_
     inbox.world.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn events_that_mean_the_same_do_not_wait_for_a_lease() {
+    let rules = "    intent: event.body.order\n    retries: { base: 2s }\n    timeout: 2s\n";
+    let target = Destination::new().await;
+    // In a file: others look while the first one's claim is being written.
+    let (world, folder) = World::in_folder("inbox-same", &configuration(&target, rules, "")).await;
+    let inbox = Inbox { world, target };
+    for round in 1..=8 {
+        inbox.target.script([Do::Say(429, json!({})), Do::ActLate(Duration::from_millis(200))]);
+        let ids: Vec<String> = (0..100).map(|number| format!("evt_{round}_{number}")).collect();
+        for id in &ids {
+            inbox.send(id, &order(round, 1)).await;
+        }
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        // All of them are due at the same time, and one is first.
+        let started = std::time::Instant::now();
+        while inbox.target.effects().len() < round as usize && started.elapsed() < SOON {
+            inbox.pass(Duration::from_secs(1)).await;
+        }
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        for _ in 0..5 {
+            inbox.pass(Duration::from_secs(1)).await;
+        }
+        for id in &ids {
+            inbox.status(id, "done").await;
+        }
+        inbox.target.check_effects(round as usize);
+    }
+    inbox.world.stop().await;
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
 #[tokio::test]
 async fn a_destination_gets_a_guarded_call() {
     let more = "destinations:
