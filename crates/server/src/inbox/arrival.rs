@@ -13,6 +13,7 @@ use twicesafe_ledger::{Accepted, Code, Intent, IntentId, Key, LaneName, Name, St
 use super::PREFIX;
 use super::event::{self, EVENTS_MAX, Event, Facts};
 use super::fresh::Arrived;
+use super::handover::NOTED;
 use super::plan::Inbox;
 use super::verify::{Doubtful, Signed};
 use crate::access::{Right, check_without_links};
@@ -399,7 +400,11 @@ async fn awaited(shared: &Shared, accepted: &Accepted, request: &Request, within
     };
     let record = &stored.record;
     let mut response = match (record.status, &record.answer) {
-        (Status::Done, Some(answer)) if !record.is_tombstone() => answer_kept(answer),
+        (Status::Done, Some(answer)) if !record.is_tombstone() => {
+            let mut response = answer_kept(answer);
+            NOTED.iter().for_each(|noted| drop(response.headers.remove(*noted)));
+            response
+        }
         // There is no answer, and there may never be one: it is on record all the same.
         (status, _) => {
             Response::json(StatusCode::ACCEPTED, &json!({ "accepted": 1, "status": status.as_str() }))

@@ -33,6 +33,8 @@ use crate::server::Shared;
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// What the number of a call at a destination is called in an event's answer.
 const CALL: &str = "twicesafe-call: ";
+/// What was noted beside an answer for people, and is nothing that the target said.
+pub(super) const NOTED: [&str; 2] = ["twicesafe-call", "twicesafe-same-as"];
 /// What is kept of a target's answer where nobody is given it: enough to see what it said.
 const ANSWER_KEPT_BYTES_MAX: usize = 4 << 10;
 /// Largest answer of a destination that is read.
@@ -328,6 +330,7 @@ impl Handover {
         let (status, stands) = match stands.as_deref() {
             // What is on record is about something else.
             _ if code == Some(Code::Mismatch.as_str()) => (StatusCode::CONFLICT, Stands::Mistaken),
+            Some("done") if status.is_success() => (status, Stands::Alone),
             // It is done: that is what became of the event, whatever the status says.
             Some("done" | "superseded" | "undone") => (StatusCode::OK, Stands::Alone),
             // Somebody said no, or nobody yes in time.

@@ -152,6 +152,26 @@ async fn events_that_mean_the_same_do_not_wait_for_a_lease() {
 }
 
 #[tokio::test]
+async fn who_waits_for_a_destination_gets_its_answer_and_nothing_of_ours() {
+    let more = "destinations:
+  crm:
+    base: TARGET
+    auth: none
+    routes:
+      - { match: POST /contacts, action: contact.create, key: request.body.order, recovery: person }
+";
+    let inbox = Inbox::and("    deliver: { to: crm/contacts }\n    respond: target\n", more).await;
+    for is_repeated in [false, true] {
+        let heard = inbox.send("evt_1", &order(1, 1)).await;
+        assert_eq!((heard.status, heard.json.clone()), (201, json!({ "id": "c_1" })), "{heard:?}");
+        assert_eq!(heard.headers.contains_key("idempotent-replayed"), is_repeated, "{heard:?}");
+        assert_eq!(heard.headers.get("twicesafe-call"), None, "{heard:?}");
+    }
+    inbox.target.check_effects(1);
+    inbox.world.stop().await;
+}
+
+#[tokio::test]
 async fn a_destination_gets_a_guarded_call() {
     let more = "destinations:
   crm:
