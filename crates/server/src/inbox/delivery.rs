@@ -367,21 +367,14 @@ impl Pump {
             let next = match came {
                 Came::Through => {
                     turned_away = 0;
-                    match store.first_waiting(&lane).await? {
-                        Some(next) => Some(next),
-                        None => {
-                            // One that came in this moment was told that somebody is there.
-                            drop(keeping);
-                            let next = store.first_waiting(&lane).await?;
-                            match next.and_then(|next| Some((next, self.keep(&lane)?))) {
-                                Some((next, kept)) => {
-                                    keeping = kept;
-                                    Some(next)
-                                }
-                                None => return Ok(()),
-                            }
-                        }
-                    }
+                    // Looked for when nobody is told any more that somebody is there: mostly none waits, and then nothing is left to do.
+                    drop(keeping);
+                    let next = store.first_waiting(&lane).await?;
+                    let Some((next, kept)) = next.and_then(|next| Some((next, self.keep(&lane)?))) else {
+                        return Ok(());
+                    };
+                    keeping = kept;
+                    Some(next)
                 }
                 Came::TurnedAway(other) if turned_away < TURNED_AWAY_MAX => {
                     turned_away += 1;
