@@ -95,8 +95,9 @@ impl Subject for Redis {
 /// A server with an inbox in front of a target.
 async fn serving(plan: &Plan, name: &str, target: &str) -> Result<Serving, Box<dyn std::error::Error>> {
     let config = plan.folder.join("inbox.yaml");
+    let lane = if plan.objects { "    lane: event.headers['x-github-delivery']\n" } else { "" };
     let text = format!(
-        "inboxes:\n  shop:\n    provider: github\n    secrets: [{}]\n    deliver: http://{target}/\n    limits: {{ concurrency: 128 }}\n",
+        "inboxes:\n  shop:\n    provider: github\n    secrets: [{}]\n    deliver: http://{target}/\n    limits: {{ concurrency: 128 }}\n{lane}",
         String::from_utf8_lossy(SECRET)
     );
     std::fs::write(&config, text)?;

@@ -32,6 +32,7 @@ struct Plan {
     litellm: Option<PathBuf>,
     only: Option<String>,
     by_chance: bool,
+    objects: bool,
     parts: Vec<String>,
 }
 
@@ -43,7 +44,7 @@ impl Plan {
 }
 
 const HELP: &str = "usage: twicesafe-bench [--folder DIR] [--seconds S] [--rounds N] [--growth INTENTS]
-                       [--postgres URL] [--redis HOST:PORT] [--server BINARY] [--litellm PROGRAM] [--only WORDS] [--by-chance]
+                       [--postgres URL] [--redis HOST:PORT] [--server BINARY] [--litellm PROGRAM] [--only WORDS] [--by-chance] [--objects]
                        [sqlite] [replay] [growth] [postgres] [server] [waiting] [gateway] [soak] [pair] [pins] [inbox]
   --folder    where ledgers are made, on the disk to be measured (a new folder below the current one)
   --seconds   per measurement (1.5)
@@ -56,6 +57,7 @@ const HELP: &str = "usage: twicesafe-bench [--folder DIR] [--seconds S] [--round
   --litellm   LiteLLM's proxy, for the pins part
   --only      of the sqlite, postgres, server, gateway, pair and inbox parts, only what has these words in its name
   --by-chance keys are chance, as UUIDs are, in place of counted (but for measurements of repeated keys)
+  --objects   each event is about an object of its own (a lane), in the inbox part
 without parts: sqlite replay growth, and postgres if a URL is given";
 
 fn plan() -> Result<Plan, String> {
@@ -70,6 +72,7 @@ fn plan() -> Result<Plan, String> {
         litellm: None,
         only: None,
         by_chance: false,
+        objects: false,
         parts: Vec::new(),
     };
     let mut words = std::env::args().skip(1);
@@ -94,6 +97,7 @@ fn plan() -> Result<Plan, String> {
             "--litellm" => plan.litellm = Some(value()?.into()),
             "--only" => plan.only = Some(value()?),
             "--by-chance" => plan.by_chance = true,
+            "--objects" => plan.objects = true,
             "sqlite" | "replay" | "growth" | "postgres" | "server" | "waiting" | "gateway" | "soak"
             | "pair" | "pins" | "inbox" => plan.parts.push(word),
             _ => return Err(HELP.to_owned()),

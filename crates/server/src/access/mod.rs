@@ -61,17 +61,18 @@ impl Access {
         self.who(request, presented(request)?, HINT).await
     }
 
-    /// Who asks, where `Authorization` is for somebody else. Who only passes something on that is not recorded does so by the tokens as they
-    /// were last read, if they cannot be read now.
-    pub(crate) async fn principal_by_own_header(
-        &self,
-        request: &Request,
-        is_recorded: bool,
-    ) -> Result<Principal, Problem> {
-        match is_recorded {
-            true => self.tokens.refresh(REFRESH).await?,
-            false => self.tokens.refresh_or_go_on(REFRESH).await,
-        }
+    /// Reads the tokens again if it is time, so that what follows goes by them.
+    pub(crate) async fn refresh(&self) -> Result<(), Problem> {
+        self.tokens.refresh(REFRESH).await
+    }
+
+    /// Whether it is time, and nobody else does.
+    pub(crate) fn is_due(&self) -> bool {
+        self.tokens.are_due(REFRESH)
+    }
+
+    /// Who asks, by the tokens as they were last read, where `Authorization` is for somebody else.
+    pub(crate) async fn principal_by_own_header(&self, request: &Request) -> Result<Principal, Problem> {
         let hint = "Send it as `Twicesafe-Token: TOKEN`: the header Authorization is the destination's. Make one: twicesafe token create.";
         self.who(request, in_own_header(request)?, hint).await
     }

@@ -8,7 +8,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq;
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::Mutex;
 use twicesafe_ledger::{Actor, Code, Filter, InvalidName, Ledger, Scope, Timestamp};
 
 use super::principal::{RESERVED, Right, TENANT_DEFAULT};
@@ -276,24 +276,18 @@ impl Tokens {
         Box::pin(self.read_again(older_than)).await
     }
 
-    /// The same; while somebody else reads, or has just tried in vain, what is known goes on being good.
-    pub(super) async fn refresh_or_go_on(&self, older_than: Duration) {
-        if self.known().read_at.elapsed() >= older_than
-            && let Ok(failed_at) = self.reading.try_lock()
-        {
-            let _ = Box::pin(self.read_now(failed_at)).await;
-        }
+    /// Whether they are to be read again, and nobody is about to, or has just tried in vain.
+    pub(super) fn are_due(&self, older_than: Duration) -> bool {
+        let may_read = |failed_at: Option<Instant>| failed_at.is_none_or(|at| at.elapsed() >= FAILED_FOR);
+        self.known().read_at.elapsed() >= older_than
+            && self.reading.try_lock().is_ok_and(|failed_at| may_read(*failed_at))
     }
 
     async fn read_again(&self, older_than: Duration) -> Result<(), Problem> {
-        let failed_at = self.reading.lock().await;
+        let mut failed_at = self.reading.lock().await;
         if self.known().read_at.elapsed() < older_than {
             return Ok(());
         }
-        self.read_now(failed_at).await
-    }
-
-    async fn read_now(&self, mut failed_at: MutexGuard<'_, Option<Instant>>) -> Result<(), Problem> {
         let away = || {
             Problem::new(Code::LedgerAway, Code::LedgerAway.title(), "Ask again, or ask another server.")
                 .retry_after(FAILED_FOR)

@@ -32,6 +32,7 @@ pub(crate) mod upstream;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use hyper::Method;
 use hyper::header::{CONTENT_SECURITY_POLICY, HeaderMap, HeaderValue, X_CONTENT_TYPE_OPTIONS};
@@ -64,6 +65,9 @@ pub(crate) use told::of_answer as answer_kept;
 pub(crate) const PREFIX: &str = "/to/";
 /// Largest request that is guarded: it is kept with its intent.
 const REQUEST_BYTES_MAX: usize = twicesafe_ledger::REQUEST_BYTES_MAX - (64 << 10);
+
+/// How long who only passes something on waits for the ledger to say who may.
+const GO_ON_AFTER: Duration = Duration::from_millis(250);
 
 /// All destinations of a configuration.
 #[derive(Default)]
@@ -206,9 +210,22 @@ async fn found(shared: &Arc<Shared>, request: &mut Request) -> Result<Response, 
             "Use the method that is meant.",
         ));
     }
-    let is_recorded = !pattern::is_read(&request.method) && !is_only_watched(shared, request.path());
-    let principal = shared.access.principal_by_own_header(request, is_recorded).await?;
+    match pattern::is_read(&request.method) || is_only_watched(shared, request.path()) {
+        true => refresh_or_go_on(shared).await,
+        false => shared.access.refresh().await?,
+    }
+    let principal = shared.access.principal_by_own_header(request).await?;
     carried(shared, principal, request).await
+}
+
+/// What is not recorded is passed on also while the ledger is away: by the tokens as they were last known.
+async fn refresh_or_go_on(shared: &Arc<Shared>) {
+    if shared.access.is_due() {
+        let reading = shared.clone();
+        // In a task of its own, so that it comes to its end whoever waits for it.
+        let reading = tokio::spawn(async move { reading.access.refresh().await });
+        let _ = tokio::time::timeout(GO_ON_AFTER, reading).await;
+    }
 }
 
 /// Whether nothing that goes to that destination depends on the ledger.
