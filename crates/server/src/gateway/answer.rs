@@ -11,14 +11,12 @@ use hyper::{Response, StatusCode};
 use serde_json::{Map, Value};
 use twicesafe_ledger::{ANSWER_BYTES_MAX, Answer, Body, ExternalId};
 
-use super::passing::Passed;
+use super::passing::{PASSED_BYTES_MAX, Passed};
 use super::sending::body_view;
 use super::upstream::{Failure, Lent};
 
 /// What the head of a kept answer begins with.
 const HEAD: &str = "HTTP ";
-/// Most of an answer that is passed on where it is too large to keep.
-const PASSED_BYTES_MAX: u64 = 1 << 30;
 /// What a destination may ask us to wait at most.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(24 * 3600);
 
@@ -137,16 +135,7 @@ impl Whole {
 
     /// When the destination asks to be tried again.
     pub(crate) fn retry_after(&self) -> Option<Duration> {
-        let text = self.headers.get(RETRY_AFTER)?.to_str().ok()?;
-        let span = match text.trim().parse::<u64>() {
-            Ok(seconds) => Duration::from_secs(seconds),
-            Err(_) => {
-                let at = jiff::fmt::rfc2822::parse(text.trim()).ok()?.timestamp();
-                let left = at.duration_since(jiff::Timestamp::now());
-                Duration::try_from(left).unwrap_or_default()
-            }
-        };
-        Some(span.min(RETRY_AFTER_MAX))
+        retry_after(&self.headers)
     }
 
     /// As it is kept.
@@ -187,6 +176,20 @@ impl Whole {
         };
         Self { status, headers, body: answer.body.clone() }
     }
+}
+
+/// When a destination asks to be tried again.
+pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let text = headers.get(RETRY_AFTER)?.to_str().ok()?;
+    let span = match text.trim().parse::<u64>() {
+        Ok(seconds) => Duration::from_secs(seconds),
+        Err(_) => {
+            let at = jiff::fmt::rfc2822::parse(text.trim()).ok()?.timestamp();
+            let left = at.duration_since(jiff::Timestamp::now());
+            Duration::try_from(left).unwrap_or_default()
+        }
+    };
+    Some(span.min(RETRY_AFTER_MAX))
 }
 
 /// An answer too large to keep.

@@ -12,6 +12,8 @@ use tokio::sync::{mpsc, oneshot};
 use super::upstream::Lent;
 use crate::http::{Body, Elsewhere, Part, Response};
 
+/// Most of an answer that is passed on.
+pub(super) const PASSED_BYTES_MAX: u64 = 1 << 30;
 /// Parts that wait for a slow reader.
 const PARTS_WAITING_MAX: usize = 64;
 /// How long a reader may keep an answer from being read on; who is slower gets no more of it.
@@ -60,11 +62,13 @@ impl Handover {
     }
 }
 
-/// Passes a body on as it arrives; the connection goes back when it ends, and is closed when nobody reads on.
-pub(crate) fn streamed(body: Incoming, lent: Lent) -> Body {
+/// Passes a body on as it arrives; the connection goes back when it ends, and is closed when nobody reads on. A body that is too
+/// large, or silent for too long, is cut short.
+pub(crate) fn streamed(body: Incoming, lent: Lent, silence_max: Duration) -> Body {
     if hyper::body::Body::is_end_stream(&body) {
         lent.give_back();
         return Body::whole(Bytes::new());
     }
-    Body::Elsewhere(Box::new(Elsewhere { body, at_end: Some(Box::new(move || lent.give_back())) }))
+    let elsewhere = Elsewhere::new(body, PASSED_BYTES_MAX, silence_max, move || lent.give_back());
+    Body::Elsewhere(Box::new(elsewhere))
 }

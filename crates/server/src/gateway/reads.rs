@@ -1,21 +1,25 @@
 //! Reads: passed on as they are, tried again freely as long as nothing has come back.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hyper::StatusCode;
+use hyper::body::Incoming;
 use hyper::header::{ACCEPT_ENCODING, CONTENT_LENGTH, HeaderMap, HeaderName};
 use twicesafe_ledger::Code;
 
 use super::act::{self, drop_credentials};
-use super::passing::streamed;
+use super::answer::retry_after;
+use super::passing::{PASSED_BYTES_MAX, streamed};
 use super::sending::is_between_two;
-use super::upstream::{Care, Failure};
+use super::upstream::{Care, Failure, Lent};
 use super::{Arrival, guarded};
 use crate::http::{Problem, Request, Response};
 
 /// Tries of one read.
 pub(super) const TRIES_MAX: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(100);
+/// The longest pause a destination may ask for.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(5);
 /// When a caller should ask again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
@@ -32,6 +36,7 @@ pub(super) async fn pass(
     }
     let destination = &arrival.destination;
     drop_credentials(destination, &mut sending.headers);
+    let began = Instant::now();
     let mut tries = 0;
     loop {
         tries += 1;
@@ -47,27 +52,52 @@ pub(super) async fn pass(
             pass.went(exchanged.as_ref().is_ok_and(|(response, _)| !response.status().is_server_error()));
             exchanged
         };
-        let why = match tokio::time::timeout(arrival.route.timeout, exchange).await {
-            Ok(Ok((response, lent))) => {
-                let may_change = matches!(
-                    response.status(),
-                    StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT
-                );
-                if !may_change || tries >= tries_max {
-                    let (head, body) = response.into_parts();
-                    let headers = passed_back(head.headers);
-                    return Ok(Response { status: head.status, headers, body: streamed(body, lent) });
-                }
-                String::new()
+        let exchanged = tokio::time::timeout(arrival.route.timeout, exchange).await;
+        // Whoever asks waits no longer than for anything else here.
+        let is_last = tries >= tries_max || began.elapsed() >= arrival.route.wait;
+        let pause = match exchanged {
+            Ok(Ok((response, lent))) => match pause_after(&response, tries).filter(|_| !is_last) {
+                Some(pause) => pause,
+                None => return passed(response, lent, arrival.route.timeout),
+            },
+            Ok(Err(Failure::NotSent(why) | Failure::Unknown(why))) if is_last => return Err(away(&why)),
+            Err(_) if is_last => {
+                return Err(away("it did not answer in time").with_status(StatusCode::GATEWAY_TIMEOUT));
             }
-            Ok(Err(Failure::NotSent(why) | Failure::Unknown(why))) => why,
-            Err(_) => return Err(away("it did not answer in time").with_status(StatusCode::GATEWAY_TIMEOUT)),
+            Ok(Err(_)) | Err(_) => PAUSE * tries,
         };
-        if tries >= tries_max {
-            return Err(away(&why));
-        }
-        tokio::time::sleep(PAUSE * tries).await;
+        tokio::time::sleep(pause).await;
     }
+}
+
+/// How long to wait before another try, where an answer may be another one then. One that asks for more than a moment is its
+/// caller's to wait for.
+fn pause_after(response: &hyper::Response<Incoming>, tries: u32) -> Option<Duration> {
+    let may_change = matches!(
+        response.status(),
+        StatusCode::TOO_MANY_REQUESTS
+            | StatusCode::INTERNAL_SERVER_ERROR
+            | StatusCode::BAD_GATEWAY
+            | StatusCode::SERVICE_UNAVAILABLE
+            | StatusCode::GATEWAY_TIMEOUT
+    );
+    let asked = retry_after(response.headers()).unwrap_or_default();
+    (may_change && asked <= RETRY_AFTER_MAX).then(|| asked.max(PAUSE * tries))
+}
+
+/// An answer as it is.
+fn passed(
+    response: hyper::Response<Incoming>,
+    lent: Lent,
+    silence_max: Duration,
+) -> Result<Response, Problem> {
+    let announced = hyper::body::Body::size_hint(response.body()).lower();
+    if announced > PASSED_BYTES_MAX {
+        return Err(away(&format!("it has more than {PASSED_BYTES_MAX} bytes")));
+    }
+    let (head, body) = response.into_parts();
+    let headers = passed_back(head.headers);
+    Ok(Response { status: head.status, headers, body: streamed(body, lent, silence_max) })
 }
 
 fn away(why: &str) -> Problem {

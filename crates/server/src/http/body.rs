@@ -2,12 +2,14 @@
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::{BoxStream, Stream};
-use hyper::body::{Frame, Incoming, SizeHint};
+use hyper::body::{Body as _, Frame, Incoming, SizeHint};
 use tokio::sync::mpsc;
+use tokio::time::{Instant, Sleep};
 
 /// Events that wait for a slow reader; one that is slower still is cut off.
 const EVENTS_WAITING_MAX: usize = 256;
@@ -25,10 +27,21 @@ pub(crate) enum Body {
     Stream(BoxStream<'static, Result<Bytes, Cut>>),
 }
 
-/// A body as it comes from elsewhere, with what is done when it has come to its end.
+/// A body as it comes from elsewhere, with what is done when it has come to its end. One that is too long, or silent for too
+/// long, is cut short.
 pub(crate) struct Elsewhere {
-    pub(crate) body: Incoming,
-    pub(crate) at_end: Option<Box<dyn FnOnce() + Send>>,
+    body: Incoming,
+    at_end: Option<Box<dyn FnOnce() + Send>>,
+    bytes_left: u64,
+    silence: Silence,
+}
+
+/// How long nothing may come.
+struct Silence {
+    max: Duration,
+    since: Instant,
+    /// Runs once something was waited for, and then goes on: most parts come before it is looked at.
+    alarm: Option<Pin<Box<Sleep>>>,
 }
 
 /// Of a body that arrives from elsewhere.
@@ -42,6 +55,54 @@ pub(crate) enum Part {
 #[derive(Debug, thiserror::Error)]
 #[error("the body was cut short")]
 pub(crate) struct Cut;
+
+impl Elsewhere {
+    pub(crate) fn new(
+        body: Incoming,
+        bytes_max: u64,
+        silence_max: Duration,
+        at_end: impl FnOnce() + Send + 'static,
+    ) -> Self {
+        let silence = Silence { max: silence_max, since: Instant::now(), alarm: None };
+        Self { body, at_end: Some(Box::new(at_end)), bytes_left: bytes_max, silence }
+    }
+
+    fn poll_part(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
+        let frame = match Pin::new(&mut self.body).poll_frame(context) {
+            Poll::Ready(frame) => frame,
+            Poll::Pending => return self.silence.poll_over(context).map(|()| Some(Err(Cut))),
+        };
+        self.silence.since = Instant::now();
+        let bytes = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()).map_or(0, Bytes::len);
+        let Some(left) = self.bytes_left.checked_sub(bytes as u64) else {
+            return Poll::Ready(Some(Err(Cut)));
+        };
+        self.bytes_left = left;
+        let is_cut = matches!(frame, Some(Err(_)));
+        // Who knows the length does not ask for more after the last part.
+        if !is_cut
+            && (frame.is_none() || self.body.is_end_stream())
+            && let Some(at_end) = self.at_end.take()
+        {
+            at_end();
+        }
+        Poll::Ready(frame.map(|frame| frame.map_err(|_| Cut)))
+    }
+}
+
+impl Silence {
+    fn poll_over(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let alarm =
+            self.alarm.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(self.since + self.max)));
+        loop {
+            ready!(alarm.as_mut().poll(context));
+            if self.since.elapsed() >= self.max {
+                return Poll::Ready(());
+            }
+            alarm.as_mut().reset(self.since + self.max);
+        }
+    }
+}
 
 impl Body {
     pub(crate) fn whole(bytes: Bytes) -> Self {
@@ -86,18 +147,7 @@ impl hyper::body::Body for Body {
             Self::Stream(parts) => {
                 parts.poll_next_unpin(context).map(|part| part.map(|part| part.map(Frame::data)))
             }
-            Self::Elsewhere(elsewhere) => {
-                let frame = ready!(Pin::new(&mut elsewhere.body).poll_frame(context));
-                let is_cut = matches!(frame, Some(Err(_)));
-                // Who knows the length does not ask for more after the last part.
-                if !is_cut
-                    && (frame.is_none() || elsewhere.body.is_end_stream())
-                    && let Some(at_end) = elsewhere.at_end.take()
-                {
-                    at_end();
-                }
-                Poll::Ready(frame.map(|frame| frame.map_err(|_| Cut)))
-            }
+            Self::Elsewhere(elsewhere) => elsewhere.poll_part(context),
         }
     }
 

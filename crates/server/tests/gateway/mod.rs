@@ -8,6 +8,7 @@ mod keys;
 mod observing;
 mod outcomes;
 mod passing;
+mod reading;
 mod recovery;
 mod settings;
 
