@@ -1,10 +1,14 @@
 //! Places in a request where a key of ours can stand: a header, a field of the body, a parameter.
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
 
 use bytes::Bytes;
 use hyper::header::{HeaderName, HeaderValue};
-use serde_json::{Map, Value};
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::sending::{Sending, is_json};
 use super::template::percent_encode;
@@ -152,26 +156,77 @@ fn with_form_field(body: &[u8], steps: &[String], text: &str) -> Result<Bytes, S
     Ok(form.join("&").into())
 }
 
+/// A JSON text with a value at a place. The rest stays as it is written: read and written again, numbers with more digits than a
+/// machine has would become other ones.
 fn with_json_field(body: &[u8], steps: &[String], value: Value) -> Result<Bytes, String> {
-    let mut document: Value = match body.is_empty() {
-        true => Value::Object(Map::new()),
-        false => serde_json::from_slice(body).map_err(|_| "the body is not JSON".to_owned())?,
-    };
-    if !body.is_empty() && twicesafe_core::canonical_json(body).is_none() {
-        return Err("the body has numbers or names that would not survive being written again".to_owned());
+    let text = std::str::from_utf8(body).map_err(|_| "the body is not JSON".to_owned())?;
+    let text = if text.is_empty() { "{}" } else { text };
+    let (at, replacement) = replacement(text, steps, &value).map_err(|unfit| match unfit {
+        Unfit::NoJson => "the body is not JSON".to_owned(),
+        Unfit::NoPlace => format!("there is no place for `{}` in the body", steps.join(".")),
+        Unfit::Twice(name) => format!("the body has `{name}` twice, and readers differ in which they take"),
+    })?;
+    Ok([&text[..at.start], &replacement, &text[at.end..]].concat().into())
+}
+
+/// Why a value cannot be put into a JSON text.
+enum Unfit {
+    NoJson,
+    NoPlace,
+    Twice(String),
+}
+
+/// Which part of a JSON text becomes what.
+fn replacement(text: &str, steps: &[String], value: &Value) -> Result<(Range<usize>, String), Unfit> {
+    let Some((step, rest)) = steps.split_first() else { return Ok((0..text.len(), value.to_string())) };
+    let whole: &RawValue = serde_json::from_str(text).map_err(|_| Unfit::NoJson)?;
+    if !whole.get().starts_with('{') {
+        return Err(Unfit::NoPlace);
     }
-    let mut here = &mut document;
-    for (number, step) in steps.iter().enumerate() {
-        let Value::Object(members) = here else {
-            return Err(format!("there is no place for `{}` in the body", steps.join(".")));
-        };
-        let is_last = number + 1 == steps.len();
-        here = members.entry(step.clone()).or_insert_with(|| Value::Object(Map::new()));
-        if is_last {
-            *here = value.clone();
+    let Members(members) = serde_json::from_str(text).map_err(|_| Unfit::NoJson)?;
+    let mut same = members.iter().filter(|(name, _)| name == step).map(|(_, member)| member.get());
+    match (same.next(), same.next()) {
+        (Some(_), Some(_)) => Err(Unfit::Twice(step.clone())),
+        (Some(member), None) => {
+            let start = member.as_ptr() as usize - text.as_ptr() as usize;
+            let (at, replacement) = replacement(member, rest, value)?;
+            Ok((start + at.start..start + at.end, replacement))
+        }
+        (None, _) => {
+            let nested = rest
+                .iter()
+                .rev()
+                .fold(value.clone(), |inner, step| Value::from_iter([(step.clone(), inner)]));
+            let end = text.rfind('}').ok_or(Unfit::NoJson)?;
+            let comma = if members.is_empty() { "" } else { "," };
+            Ok((end..end, format!("{comma}{}:{nested}", Value::from(step.as_str()))))
         }
     }
-    Ok(document.to_string().into())
+}
+
+/// The members of an object as they are written.
+struct Members<'a>(Vec<(String, &'a RawValue)>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct All;
+        impl<'de> Visitor<'de> for All {
+            type Value = Vec<(String, &'de RawValue)>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut members = Vec::new();
+                while let Some(member) = map.next_entry()? {
+                    members.push(member);
+                }
+                Ok(members)
+            }
+        }
+        deserializer.deserialize_map(All).map(Self)
+    }
 }
 
 #[cfg(test)]
@@ -223,5 +278,28 @@ mod tests {
         let parameter = Place::read(None, None, Some("requestid")).expect("it is right");
         check(&parameter, "text/plain", "x", Ok(("x", Some("a=1&requestid=k%201"))));
         assert!(Place::read(Some("a"), Some("b"), None).is_err());
+    }
+
+    #[test]
+    fn what_a_key_is_written_beside_stays_as_it_was() {
+        let body = Place::read(None, Some("metadata.key"), None).expect("it is right");
+        for (before, after) in [
+            (
+                r#"{ "sum": 1234567890.123456789, "id": 18446744073709551617, "a": 1.0 }"#,
+                r#"{ "sum": 1234567890.123456789, "id": 18446744073709551617, "a": 1.0 ,"metadata":{"key":"k 1"}}"#,
+            ),
+            (
+                r#"{"z":1,"metadata": {"key" : 7, "b":2e3},"a":"}"}"#,
+                r#"{"z":1,"metadata": {"key" : "k 1", "b":2e3},"a":"}"}"#,
+            ),
+            (r#"{"meta\u0064ata":{ }}"#, r#"{"meta\u0064ata":{ "key":"k 1"}}"#),
+            ("\n{}\n", "\n{\"metadata\":{\"key\":\"k 1\"}}\n"),
+            (r#"{"a":1,"a":2}"#, r#"{"a":1,"a":2,"metadata":{"key":"k 1"}}"#),
+        ] {
+            check(&body, "application/json", before, Ok((after, Some("requestid=old&a=1"))));
+        }
+        for unfit in [r#"{"metadata":{},"metadata":{}}"#, r#"{"metadata":null}"#, "{} {}", "{\"a\":}", "{"] {
+            check(&body, "application/json", unfit, Err(()));
+        }
     }
 }
