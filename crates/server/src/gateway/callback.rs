@@ -13,6 +13,7 @@ use twicesafe_ledger::{Answer, Code, Ended, Error, Intent, IntentId, Policy, Rec
 
 use super::Arrival;
 use super::answer::Whole;
+use super::pattern::canonical_path;
 use super::sending::{CALLBACK, Sending};
 use crate::client;
 use crate::config::destinations::OnHold;
@@ -41,12 +42,7 @@ pub(super) fn wanted(arrival: &Arrival<'_>, request: &Request) -> Result<Option<
         return Ok(None);
     };
     let configuration = arrival.shared.configuration();
-    let is_allowed = address.len() <= ADDRESS_BYTES_MAX
-        && address
-            .parse::<Uri>()
-            .is_ok_and(|uri| uri.authority().is_some_and(|name| !name.as_str().contains('@')))
-        && configuration.callbacks.iter().any(|allowed| is_below(address, allowed));
-    match is_allowed {
+    match is_allowed(address, &configuration.callbacks) {
         true => Ok(Some(address.to_owned())),
         false => Err(Problem::new(
             Code::CallbackRefused,
@@ -54,6 +50,17 @@ pub(super) fn wanted(arrival: &Arrival<'_>, request: &Request) -> Result<Option<
             "Name what it begins with under `callbacks:` in the configuration.",
         )),
     }
+}
+
+fn is_allowed(address: &str, callbacks: &[String]) -> bool {
+    // Steps like `..`, however they are encoded, would lead out of what is allowed.
+    let stays = |uri: Uri| {
+        uri.authority().is_some_and(|name| !name.as_str().contains('@'))
+            && canonical_path(uri.path()).is_some()
+    };
+    address.len() <= ADDRESS_BYTES_MAX
+        && address.parse().is_ok_and(stays)
+        && callbacks.iter().any(|allowed| is_below(address, allowed))
 }
 
 fn is_below(address: &str, allowed: &str) -> bool {
@@ -188,6 +195,28 @@ mod tests {
             ("http://169.254.169.254/", "https://n8n.example.com/", false),
         ] {
             assert_eq!(is_below(address, allowed), is, "{address} {allowed}");
+        }
+    }
+
+    #[test]
+    fn steps_that_lead_back_lead_out_of_what_is_allowed() {
+        let callbacks = ["http://h/cb".to_owned(), "http://h/wait/".to_owned()];
+        for right in ["http://h/cb", "http://h/cb/1?a=..", "http://h/cb?x", "http://h/wait/a.b/..c"] {
+            assert!(is_allowed(right, &callbacks), "{right}");
+        }
+        for wrong in [
+            "http://h/cbx",
+            "http://other/cb/1",
+            "http://h@other/cb/1",
+            "http://h/cb/../x",
+            "http://h/cb/..",
+            "http://h/cb/%2e%2e/x",
+            "http://h/cb/.%2E/x",
+            "http://h/wait/a/..%2f..%2fx",
+            "http://h/wait/..;/x",
+            "http://h/wait/./x",
+        ] {
+            assert!(!is_allowed(wrong, &callbacks), "{wrong}");
         }
     }
 }
