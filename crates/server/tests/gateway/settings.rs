@@ -150,6 +150,15 @@ async fn what_is_wrong_is_said_before_anything_runs() {
             "has the part `no good!!`",
         ),
         ("people: { ann: { rights: [act] } }".to_owned(), "`act` is a right of tokens"),
+        (
+            route("recovery: { lookup: { get: '/x?newest=1', found: 'size(answer.body.items) > 0' } }"),
+            "asks the same for every intent",
+        ),
+        (route("recovery: { lookup: { get: '/x' } }"), "asks the same for every intent"),
+        (
+            route("recovery: { lookup: { post: '/search', body: { q: newest }, found: 'answer.body.ok' } }"),
+            "asks the same for every intent",
+        ),
         ("callbacks: [ nowhere ]".to_owned(), "`nowhere` is not an address"),
     ] {
         check_says(&yaml, said).await;
@@ -174,6 +183,24 @@ async fn the_checklist_names_what_is_missing() {
         "the destination has `mail.put`",
     ] {
         check_says(yaml, said).await;
+    }
+}
+
+#[tokio::test]
+async fn s23_a_lookup_is_about_its_intent_by_its_question_or_by_how_its_answer_is_read() {
+    for lookup in [
+        "get: '/x/{{ key }}'",
+        "get: '/x?ref={{ request.body.ref }}', found: 'answer.body.total > 0'",
+        "get: '/x', headers: { X-Ref: '{{ destination_key }}' }",
+        "get: '/x?newest=50', found: 'answer.body.items.exists(item, item.ref == key)'",
+        "post: '/search', body: { filter: [ { value: '{{ key }}' } ] }, found: 'answer.body.total > 0'",
+    ] {
+        let yaml = format!(
+            "destinations:\n  crm:\n    base: http://127.0.0.1:1\n    auth: none\n    routes:\n      - {{ match: POST /x, action: x.do, \
+             recovery: {{ lookup: {{ {lookup} }} }} }}"
+        );
+        let all = advice(&yaml).await;
+        assert!(!all.iter().any(|one| one.starts_with("error")), "{lookup}: {all:#?}");
     }
 }
 
