@@ -264,7 +264,11 @@ async fn reach(configuration: &Configuration, ledger: Option<&Ledger>, found: &m
             "other machines can reach it and it speaks no TLS: put it behind a proxy that does, or set tls:",
         );
     }
-    let Some(ledger) = ledger else { return };
+    let Some(ledger) = ledger else {
+        let words = "other machines can reach it: without a token in its ledger the server does not start (TS0081); make one: \
+                     twicesafe token create";
+        return found.warning("listen", words);
+    };
     match Tokens::read(ledger).await {
         Ok(tokens) if !tokens.are_needed() => {
             let words = "other machines can reach it and there is no token; make one: twicesafe token create";

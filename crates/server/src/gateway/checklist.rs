@@ -6,7 +6,7 @@ use super::plan::Destination;
 use super::route::Route;
 use super::{Destinations, pins};
 use crate::config::Configuration;
-use crate::config::destinations::Mode;
+use crate::config::destinations::{Mode, OnHold};
 
 /// What it is about, whether the server would refuse to start, and what to do.
 type Advice = (String, bool, String);
@@ -63,6 +63,33 @@ fn of_destination(destination: &Destination, all: &mut Vec<Advice>) {
     }
 }
 
+/// What in a key is made anew for every request, or every run.
+fn differing(text: &str) -> Option<&str> {
+    const MADE_ANEW: [&str; 10] = [
+        "timestamp",
+        "sentat",
+        "requestid",
+        "xrequestid",
+        "executionid",
+        "runid",
+        "traceid",
+        "traceparent",
+        "nonce",
+        "attempt",
+    ];
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '-');
+    let mut before = "";
+    for word in words.filter(|word| !word.is_empty()) {
+        let plain: String = word.chars().filter(char::is_ascii_alphanumeric).collect();
+        let plain = plain.to_ascii_lowercase();
+        if MADE_ANEW.contains(&plain.as_str()) || before == "headers" && plain == "date" {
+            return Some(word);
+        }
+        before = word;
+    }
+    None
+}
+
 fn of_route(
     destination: &Destination,
     route: &Route,
@@ -82,6 +109,20 @@ fn of_route(
     if action.ends_with(".create") && route.policy.recovery == Recovery::Repeat {
         let words = "a create is never `repeat`: sent twice, it makes two; use the destination's upsert, its key, a lookup or a person";
         all.push((format!("{about}.recovery"), true, words.to_owned()));
+    }
+    for part in route.key.iter().flatten() {
+        if let Some(word) = differing(part.text()) {
+            let words = format!(
+                "`{word}` differs on every repetition as a rule, and then nothing is one: name what stays the same, as the number of an \
+                 order"
+            );
+            all.push((format!("{about}.key"), false, words));
+        }
+    }
+    if route.on_hold == Some(OnHold::Callback) && configuration.callbacks.is_empty() {
+        let words = "there are no `callbacks:`, so every caller that wants its answer posted is refused: name what their addresses \
+                     begin with";
+        all.push((format!("{about}.on_hold"), false, words.to_owned()));
     }
     let facts = &route.facts;
     let reasons = [

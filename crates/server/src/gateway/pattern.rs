@@ -78,6 +78,23 @@ impl Pattern {
         (self.is_open || given.next().is_none()).then_some(parameters)
     }
 
+    /// Whether every request that the other is about is one of these.
+    pub(crate) fn covers(&self, other: &Self) -> bool {
+        let has_room = match self.is_open {
+            true => self.steps.len() <= other.steps.len(),
+            false => self.steps.len() == other.steps.len() && !other.is_open,
+        };
+        let is_step = |(own, other): (&Step, &Step)| match (own, other) {
+            (Step::Text(own), Step::Text(other)) => own == other,
+            (Step::Text(_), Step::Parameter(_)) => false,
+            (Step::Parameter(_), Step::Text(other)) => !other.is_empty(),
+            (Step::Parameter(_), Step::Parameter(_)) => true,
+        };
+        (self.method.is_none() || self.method == other.method)
+            && has_room
+            && self.steps.iter().zip(&other.steps).all(is_step)
+    }
+
     /// What writes to its addresses would be called without a route.
     pub(crate) fn made_action(&self) -> MadeAction {
         let steps = self.steps.iter().map(|step| match step {
@@ -215,6 +232,28 @@ pub(crate) fn canonical_path(path: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_route_that_stands_behind_one_for_more_is_known() {
+        for (first, second, covers) in [
+            ("POST /*", "POST /s", true),
+            ("POST /*", "POST /", true),
+            ("ANY /*", "POST /a/{id}/*", true),
+            ("POST /s", "POST /s", true),
+            ("POST /a/{x}", "POST /a/{y}", true),
+            ("POST /a/{x}", "POST /a/b", true),
+            ("POST /a/*", "POST /a", true),
+            ("POST /a/{x}", "POST /a/", false),
+            ("POST /a/b", "POST /a/{x}", false),
+            ("POST /a/{x}", "POST /a/*", false),
+            ("POST /a/{x}", "POST /a/b/c", false),
+            ("POST /*", "ANY /s", false),
+            ("PUT /*", "POST /s", false),
+        ] {
+            let [first, second] = [first, second].map(|text| Pattern::parse(text).expect(text));
+            assert_eq!(first.covers(&second), covers, "{first:?} {second:?}");
+        }
+    }
 
     #[test]
     fn addresses_of_single_things_are_folded() {

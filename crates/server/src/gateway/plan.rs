@@ -237,12 +237,39 @@ fn routes(
         routes.extend(Route::read(pattern, action, is_read, rules, notes).map(Arc::new));
     }
     notes.about = about;
+    refuse_what_is_passed_over(written, notes);
     let mut of_unrouted = of_all().or(of_catalog());
     // That doing it again is harmless is said of an action one knows (S24).
     of_unrouted.recovery.take_if(|recovery| *recovery == RecoveryRules::Repeat);
     let unrouted = Route::read(None, None, false, of_unrouted, notes);
     let plain = || Route::read(None, None, false, Rules::default(), notes).expect("nothing is asked for");
     (routes, Arc::new(unrouted.unwrap_or_else(plain)))
+}
+
+/// What an operator wrote and nothing would ever look at.
+fn refuse_what_is_passed_over(written: &written::Destination, notes: &mut Notes) {
+    let about = notes.about.clone();
+    let both = "`fingerprint` names all that is compared, so there is nothing for `ignore` to leave out: say one of them";
+    if written.fingerprint.is_some() && written.ignore.is_some() {
+        notes.take::<()>("ignore", Err(both.to_owned()));
+    }
+    let mut before: Vec<(Pattern, &str)> = Vec::new();
+    for route in &written.routes {
+        notes.about = format!("{about}.routes.{}", route.action.as_deref().unwrap_or(&route.r#match));
+        if route.fingerprint.is_some() && route.ignore.is_some() {
+            notes.take::<()>("ignore", Err(both.to_owned()));
+        }
+        let Ok(pattern) = Pattern::parse(&route.r#match) else { continue };
+        if let Some((_, first)) = before.iter().find(|(first, _)| first.covers(&pattern)) {
+            let words = format!(
+                "no request takes this route: the first that fits counts, and `{first}` above it takes all of them; put what is for \
+                 fewer requests first"
+            );
+            notes.take::<()>("match", Err(words));
+        }
+        before.push((pattern, &route.r#match));
+    }
+    notes.about = about;
 }
 
 /// What is said of writes and would be passed over for prompts is refused: nobody may rely on it.

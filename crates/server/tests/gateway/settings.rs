@@ -159,6 +159,21 @@ async fn what_is_wrong_is_said_before_anything_runs() {
             route("recovery: { lookup: { post: '/search', body: { q: newest }, found: 'answer.body.ok' } }"),
             "asks the same for every intent",
         ),
+        (
+            crm(
+                "    routes: [ { match: POST /*, action: any }, { match: POST /s, action: s, approve: true } ]",
+            ),
+            "error destinations.crm.routes.s.match: no request takes this route: the first that fits counts, and `POST /*`",
+        ),
+        (
+            crm("    routes: [ { match: 'POST /s/{a}', action: a }, { match: 'POST /s/{b}', action: b } ]"),
+            "no request takes this route",
+        ),
+        (route("fingerprint: request.body.a, ignore: request.body.b"), "nothing for `ignore` to leave out"),
+        (
+            crm("    fingerprint: request.body.a\n    ignore: request.body.b"),
+            "error destinations.crm.ignore: `fingerprint` names all",
+        ),
         ("callbacks: [ nowhere ]".to_owned(), "`nowhere` is not an address"),
     ] {
         check_says(&yaml, said).await;
@@ -202,6 +217,37 @@ async fn s23_a_lookup_is_about_its_intent_by_its_question_or_by_how_its_answer_i
         let all = advice(&yaml).await;
         assert!(!all.iter().any(|one| one.starts_with("error")), "{lookup}: {all:#?}");
     }
+}
+
+#[tokio::test]
+async fn what_differs_each_time_is_no_key_and_what_nobody_can_use_is_said() {
+    let route = |text: &str| {
+        format!(
+            "destinations:\n  crm:\n    base: http://127.0.0.1:1\n    auth: none\n    routes:\n      - {{ match: POST /x, action: x.do, {text} }}"
+        )
+    };
+    for key in [
+        "request.headers.date",
+        "\"request.headers['X-Request-Id']\"",
+        "request.body.execution_id",
+        "request.body.meta.requestId",
+        "[ request.body.order, request.body.timestamp ]",
+    ] {
+        let said = "warning destinations.crm.routes.x.do.key: ";
+        check_says(&route(&format!("key: {key}")), said).await;
+    }
+    for key in ["request.body.date", "request.body.request_ids.order", "request.body.order_id"] {
+        let all = advice(&route(&format!("key: {key}"))).await;
+        assert!(!all.iter().any(|one| one.contains("x.do.key")), "{key}: {all:#?}");
+    }
+    check_says(
+        &route("on_hold: callback"),
+        "warning destinations.crm.routes.x.do.on_hold: there are no `callbacks:`",
+    )
+    .await;
+    let open = config::parse("listen: 0.0.0.0:0").unwrap();
+    let all = check(&open, None).await;
+    assert!(all.iter().any(|one| one.about == "listen" && one.words.contains("TS0081")), "{all:#?}");
 }
 
 #[tokio::test]
