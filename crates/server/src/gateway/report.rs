@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use serde::Serialize;
-use twicesafe_ledger::{Error, Filter, Ledger};
+use twicesafe_ledger::{Code, Error, Filter, Ledger};
 
 use super::observe::OBSERVED;
+use super::route::STABLE_ID;
 
 /// Most that is counted of one kind; there may be more.
 const COUNTED_MAX: usize = 10_000;
@@ -29,6 +30,9 @@ pub struct Observed {
     pub r#match: Option<String>,
     /// Whether a route names it.
     pub has_route: bool,
+    /// Whether some came without the key they would need.
+    #[serde(skip)]
+    lacks_keys: bool,
 }
 
 /// What observing found for a tenant, at one destination or at all.
@@ -69,6 +73,7 @@ async fn count(ledger: &Ledger, scope: &str, what: &str, entry: &mut Observed) -
             let why = found["why"].as_str().unwrap_or("unknown").to_owned();
             let kind = if what == "prevented" { &mut entry.prevented } else { &mut entry.refused };
             *kind.entry(why).or_default() += 1;
+            entry.lacks_keys |= found["code"] == Code::KeyMissing.as_str();
             entry.has_route = found["has_route"].as_bool().unwrap_or_default();
             entry.r#match = found["match"].as_str().map(str::to_owned);
         }
@@ -81,6 +86,16 @@ async fn count(ledger: &Ledger, scope: &str, what: &str, entry: &mut Observed) -
 }
 
 impl Observed {
+    /// What its key could be made of; nothing where all callers send one.
+    fn key(&self, matched: &str) -> Option<String> {
+        let deleted =
+            matched.strip_prefix("DELETE ").and_then(|path| path.rsplit_once('{')?.1.strip_suffix('}'));
+        self.lacks_keys.then(|| match deleted {
+            Some(parameter) => format!("request.params.{parameter}"),
+            None => format!("request.body.{STABLE_ID}"),
+        })
+    }
+
     /// What to write to have these guarded.
     pub fn configuration(all: &[Self]) -> String {
         let mut text = String::from("destinations:\n");
@@ -103,11 +118,11 @@ impl Observed {
                 }
             }
             if let (false, Some(matched)) = (one.has_route, &one.r#match) {
-                let _ = writeln!(
-                    text,
-                    "      - match: {matched}\n        action: {}\n        key: request.body.SOME_STABLE_ID\n        recovery: person",
-                    one.action
-                );
+                let _ = writeln!(text, "      - match: {matched}\n        action: {}", one.action);
+                if let Some(key) = one.key(matched) {
+                    let _ = writeln!(text, "        key: {key}");
+                }
+                text.push_str("        recovery: person\n");
             }
         }
         text

@@ -27,6 +27,9 @@ const ACT_SLACK: Duration = Duration::from_secs(60);
 const WAIT_DEFAULT: Duration = Duration::from_secs(25);
 const WAIT_MAX: Duration = Duration::from_secs(300);
 
+/// What observing writes where somebody has to choose.
+pub(super) const STABLE_ID: &str = "SOME_STABLE_ID";
+
 /// One action, ready to be used.
 #[derive(Debug)]
 pub(crate) struct Route {
@@ -159,6 +162,11 @@ fn by_headers(texts: Texts) -> Option<Texts> {
 }
 
 fn key_part(text: &str) -> Result<Expression, String> {
+    if text.contains(STABLE_ID) {
+        return Err(format!(
+            "`{STABLE_ID}` stands for a field that is the same on every repetition: write its name"
+        ));
+    }
     match Expression::parse(text, &[]) {
         Ok(_) => {
             Err(format!("`{text}` is the same for every request; name what differs: request.body.order_id"))

@@ -79,6 +79,24 @@ async fn what_is_observed_does_not_wait_for_a_ledger_that_is_away() {
 }
 
 #[tokio::test]
+async fn what_is_suggested_fits_what_was_observed() {
+    let gateway = Gateway::with("mode: observe", "[]", "").await;
+    let keyed = [("idempotency-key", "k")];
+    gateway.post_with("/charges", &keyed, &contact("a")).await;
+    gateway.post_with("/charges", &keyed, &contact("b")).await;
+    gateway.post("/deals", &contact("a")).await;
+    gateway.world.send("DELETE", "/to/crm/things/881", &[], b"").await;
+    let text = Observed::configuration(&observed(&gateway, 3).await);
+    let route = |matched: &str| {
+        let from = text.split(&format!("match: {matched}\n")).nth(1).unwrap_or_else(|| panic!("{text}"));
+        from.split("- match").next().unwrap().to_owned()
+    };
+    assert!(!route("POST /charges").contains("key:"), "its callers send one: {text}");
+    assert!(route("POST /deals").contains("key: request.body.SOME_STABLE_ID"), "{text}");
+    assert!(route("DELETE /things/{id}").contains("key: request.params.id"), "{text}");
+}
+
+#[tokio::test]
 async fn what_nobody_would_have_known_of_would_not_have_been_sent_again() {
     let routes = "- match: POST /contacts
   action: contact.create

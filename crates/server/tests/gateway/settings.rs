@@ -174,6 +174,7 @@ async fn what_is_wrong_is_said_before_anything_runs() {
             crm("    fingerprint: request.body.a\n    ignore: request.body.b"),
             "error destinations.crm.ignore: `fingerprint` names all",
         ),
+        (route("key: request.body.SOME_STABLE_ID"), "stands for a field that is the same"),
         ("callbacks: [ nowhere ]".to_owned(), "`nowhere` is not an address"),
     ] {
         check_says(&yaml, said).await;
