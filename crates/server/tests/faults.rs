@@ -137,6 +137,17 @@ async fn oversized_requests_are_refused_early() {
     assert!(rest.contains("\r\ntwicesafe-error: TS0070\r\n") && rest.contains("\r\ndate: "), "{rest}");
     let broken = b"POST /v1/claim HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n";
     assert_eq!(world.raw(broken).await.status, 400);
+    let framed = |how: &str| {
+        let head = "POST /v1/claim HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
+        format!("{head}{how}\r\n\r\n2\r\n{{}}\r\n0\r\n\r\n")
+    };
+    let both = framed("content-length: 2\r\ntransfer-encoding: chunked");
+    assert_eq!(world.raw(both.as_bytes()).await.refused(400, "TS0070").headers["connection"], "close");
+    for other in ["gzip, chunked", "chunked, chunked", "identity\r\ntransfer-encoding: chunked"] {
+        let other = framed(&format!("transfer-encoding: {other}"));
+        world.raw(other.as_bytes()).await.refused(501, "TS0070");
+    }
+    assert!(world.raw(framed("transfer-encoding: Chunked").as_bytes()).await.status == 400, "an empty claim");
     assert_eq!(world.get("/healthz").await.status, 200);
     world.stop().await;
 }

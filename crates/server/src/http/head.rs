@@ -9,8 +9,9 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use hyper::StatusCode;
 use hyper::body::{Frame, SizeHint};
+use hyper::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
+use hyper::{HeaderMap, StatusCode};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use twicesafe_ledger::Code;
 
@@ -197,6 +198,24 @@ pub(super) fn too_large() -> Problem {
     );
     Problem::new(Code::InputTooLarge, message, "Send fewer or shorter headers.")
         .with_status(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE)
+}
+
+/// How long a body is, said in two ways or in one that is not known here: whoever stands between might have read another request.
+pub(super) fn badly_framed(headers: &HeaderMap) -> Option<Problem> {
+    let codings: Vec<_> = headers.get_all(TRANSFER_ENCODING).iter().collect();
+    let hint = "Send either `Content-Length` or `Transfer-Encoding: chunked`.";
+    match codings.as_slice() {
+        [] => None,
+        _ if headers.contains_key(CONTENT_LENGTH) => {
+            let message = "the request has both a `Content-Length` and a `Transfer-Encoding`";
+            Some(Problem::bad_request(message, hint))
+        }
+        [only] if only.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked") => None,
+        _ => {
+            let message = "the only `Transfer-Encoding` that is read is `chunked`";
+            Some(Problem::bad_request(message, hint).with_status(StatusCode::NOT_IMPLEMENTED))
+        }
+    }
 }
 
 fn too_slow() -> Vec<u8> {

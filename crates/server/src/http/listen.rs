@@ -18,7 +18,7 @@ use super::hands::Hands;
 use super::head::{self, Coded, Ours, Talk};
 use super::request::Room;
 use super::stall::{STALL_MAX, Stalling};
-use super::{Body, Request, Response, Tls, tls, two};
+use super::{Body, Problem, Request, Response, Tls, tls, two};
 
 /// Most connections at a time; who comes beyond that waits to be accepted.
 const CONNECTIONS_MAX: usize = 20_000;
@@ -181,9 +181,14 @@ impl<D: Door> Caller<D> {
         let talk = Arc::new(Talk::default());
         let service = service_fn(|request: hyper::Request<Incoming>| {
             talk.asked();
-            let (door, request, talk) = (self.door.clone(), self.request(request), talk.clone());
+            let (door, talk) = (self.door.clone(), talk.clone());
+            let refused = head::badly_framed(request.headers());
+            let request = self.request(request);
             async move {
-                let response = answered(&*door, request, true).await;
+                let response = match refused {
+                    Some(problem) => closing(problem),
+                    None => answered(&*door, request, true).await,
+                };
                 Ok::<hyper::Response<Ours>, Infallible>(response.map(|body| Ours { body, talk }))
             }
         });
@@ -235,6 +240,13 @@ impl<D: Door> Caller<D> {
     fn request(&self, request: hyper::Request<Incoming>) -> Request {
         Request::new(request, self.peer, self.drain.clone(), self.room.clone())
     }
+}
+
+/// Nothing more is read from who is told this.
+fn closing(problem: Problem) -> hyper::Response<Body> {
+    let mut response = problem.into_response();
+    response.headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    response.into_hyper()
 }
 
 async fn answered<D: Door>(door: &D, mut request: Request, can_close: bool) -> hyper::Response<Body> {
