@@ -85,6 +85,9 @@ pub fn entry(name: &str) -> Result<&'static Entry, String> {
     entries().get(name).ok_or_else(|| {
         let names: Vec<&str> = entries().keys().copied().collect();
         let meant = probably_meant(name, names.iter().copied());
-        format!("the catalog has no `{name}`; it has {}{meant}", names.join(", "))
+        format!(
+            "the catalog has no `{name}`; it has {}; other destinations need no entry, but a `base:` and `routes:`{meant}",
+            names.join(", ")
+        )
     })
 }

@@ -186,6 +186,9 @@ fn word(text: &str) -> Result<Word, String> {
     match (speaks, is_name) {
         (true, _) => Expression::parse(text, OF_REQUEST).map(Word::Given),
         (false, true) => Ok(Word::Fixed(text.to_owned())),
+        (false, false) if Expression::parse(text, &[]).is_ok() => Err(format!(
+            "`{text}` is the same for every request: a name is written without quotes and brackets"
+        )),
         (false, false) => Err(format!(
             "`{text}` is neither a name (letters, digits and _ - : @ + =) nor an expression over the request: request.body.id"
         )),
@@ -449,6 +452,11 @@ impl Asking {
                     .to_owned(),
             );
         }
+        if asks_the_same(written, address) {
+            return Err("it asks the same for every intent, and would take what another one did for this one's: name `key`, \
+                        `destination_key` or something of the `request` in the address, the body, a header or `found:`"
+                .to_owned());
+        }
         let header = |(name, text): (&String, &String)| {
             let name =
                 HeaderName::from_bytes(name.as_bytes()).map_err(|_| format!("`{name}` is not a header"))?;
@@ -460,11 +468,6 @@ impl Asking {
             address: Template::parse(address, OF_LOOKUP)?,
             body: written.body.as_ref().map(|body| Document::parse(body, OF_LOOKUP)).transpose()?,
             headers: written.headers.iter().map(header).collect::<Result<_, String>>()?,
-        if asks_the_same(written, address) {
-            return Err("it asks the same for every intent, and would take what another one did for this one's: name `key`, \
-                        `destination_key` or something of the `request` in the address, the body, a header or `found:`"
-                .to_owned());
-        }
             found: written.found.as_ref().map(expression).transpose()?,
             conclusive: written.conclusive.as_ref().map(expression).transpose()?,
             external_id: written.external_id.as_ref().map(expression).transpose()?,
@@ -472,6 +475,15 @@ impl Asking {
             asks_for_itself,
         })
     }
+}
+
+/// Whether nothing of a lookup depends on what it is about: neither the question nor how the answer is read.
+fn asks_the_same(written: &written::LookupRules, address: &str) -> bool {
+    let is_fixed = |text: &String| Template::parse(text, &[]).is_ok();
+    Template::parse(address, &[]).is_ok()
+        && written.headers.values().all(is_fixed)
+        && written.body.as_ref().is_none_or(|body| Document::parse(body, &[]).is_ok())
+        && written.found.as_ref().is_none_or(|found| Expression::parse(found, &["answer"]).is_ok())
 }
 
 /// What is agreed with the ledger (S14).
@@ -485,15 +497,6 @@ fn policy(rules: &Rules, lookup: Option<&written::LookupRules>) -> Result<Policy
     let in_flight_max = lookup.and_then(|lookup| lookup.in_flight_max).or(rules.in_flight_max);
     policy.in_flight_max = in_flight_max.map_or(policy.in_flight_max, |span| span.0);
     let lookup = lookup.map(|lookup| {
-/// Whether nothing of a lookup depends on what it is about: neither the question nor how the answer is read.
-fn asks_the_same(written: &written::LookupRules, address: &str) -> bool {
-    let is_fixed = |text: &String| Template::parse(text, &[]).is_ok();
-    Template::parse(address, &[]).is_ok()
-        && written.headers.values().all(is_fixed)
-        && written.body.as_ref().is_none_or(|body| Document::parse(body, &[]).is_ok())
-        && written.found.as_ref().is_none_or(|found| Expression::parse(found, &["answer"]).is_ok())
-}
-
         let default = Lookup::default();
         let lag = lookup.lag.map_or(default.lag, |span| span.0);
         let least = policy.in_flight_max.saturating_add(lag);

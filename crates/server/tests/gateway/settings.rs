@@ -175,6 +175,8 @@ async fn what_is_wrong_is_said_before_anything_runs() {
             "error destinations.crm.ignore: `fingerprint` names all",
         ),
         (route("key: request.body.SOME_STABLE_ID"), "stands for a field that is the same"),
+        (route("step: \"'s1'\""), "a name is written without quotes"),
+        (route("approval: { people: [ops] }"), "how many people must say yes, as 2; who may is said by"),
         ("callbacks: [ nowhere ]".to_owned(), "`nowhere` is not an address"),
     ] {
         check_says(&yaml, said).await;

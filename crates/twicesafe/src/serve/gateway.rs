@@ -88,8 +88,14 @@ pub(super) fn spec(asked: &SpecOf, common: &Common, out: &mut impl Write) -> Res
     let wanted: Vec<_> = all.iter().filter(|spec| is_wanted(&spec.route)).collect();
     if wanted.is_empty() {
         let known: Vec<&str> = all.iter().map(|spec| spec.route.as_str()).collect();
-        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-        return Err(Failure::Usage(format!("there is no such route; there are: {known}")));
+        let file = path.display();
+        return Err(Failure::Usage(match (&asked.route, known.is_empty()) {
+            (Some(route), false) => format!(
+                "{file} has no route that writes called `{route}`; name one of {}, or none for all of them",
+                known.join(", ")
+            ),
+            _ => format!("{file} has no route that writes; name some under `destinations:`"),
+        }));
     }
     for (number, spec) in wanted.into_iter().enumerate() {
         if common.json {

@@ -139,6 +139,7 @@ fn the_catalog_says_what_is_verified_and_a_spec_says_what_is_agreed() {
     );
     check(&world, &["--json", "catalog", "slack"], 0, &["\"verified\":true", "\"name\":\"slack\""], &[]);
     check(&world, &["catalog", "strpe"], 2, &[], &["did you mean `stripe`?"]);
+    check(&world, &["catalog", "nope"], 2, &[], &["it has adyen, airtable", "need no entry, but a `base:`"]);
     check(&world, &["spec"], 2, &[], &["TS0080", "twicesafe init"]);
     let yaml = "destinations:\n  shop:\n    base: http://127.0.0.1:9\n    routes:\n      - { match: POST /orders, action: order.place, key: request.body.id }\n";
     file(&world, "twicesafe.yaml", yaml);
@@ -150,7 +151,13 @@ fn the_catalog_says_what_is_verified_and_a_spec_says_what_is_agreed() {
     ];
     check(&world, &["spec"], 0, &spec, &[]);
     check(&world, &["--json", "spec", "shop"], 0, &["\"key_fields\":\"request.body.id\""], &[]);
-    check(&world, &["spec", "shop/nothing"], 2, &[], &["there are: shop/order.place"]);
+    check(
+        &world,
+        &["spec", "shop/nothing"],
+        2,
+        &[],
+        &["has no route that writes called `shop/nothing`; name one of shop/order.place"],
+    );
 }
 
 #[test]

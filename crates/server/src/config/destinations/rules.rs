@@ -257,9 +257,32 @@ pub struct ApprovalRules {
     /// Nobody said yes by then: rejected; 24h unless said otherwise.
     pub expires: Option<Span>,
     /// How many people must say yes; 1 unless said otherwise.
+    #[serde(deserialize_with = "how_many")]
     pub people: Option<u8>,
     /// Whether who asked may say yes.
     pub requester_may_approve: bool,
+}
+
+fn how_many<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u8>, D::Error> {
+    struct Number;
+    impl Visitor<'_> for Number {
+        type Value = Option<u8>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(
+                "how many people must say yes, as 2; who may is said by `rights: [approve]` under `people:`",
+            )
+        }
+
+        fn visit_u64<E: Error>(self, number: u64) -> Result<Option<u8>, E> {
+            u8::try_from(number).map(Some).map_err(|_| E::custom(format!("at most {} people", u8::MAX)))
+        }
+
+        fn visit_unit<E: Error>(self) -> Result<Option<u8>, E> {
+            Ok(None)
+        }
+    }
+    deserializer.deserialize_any(Number)
 }
 
 /// What may be done in a day without asking a person.
