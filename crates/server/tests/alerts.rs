@@ -75,7 +75,7 @@ impl Hook {
         tokio::time::timeout(Duration::from_secs(30), wait).await.expect("somebody is told")
     }
 
-    fn is_silent(&self) -> bool {
+    pub(crate) fn is_silent(&self) -> bool {
         self.heard.lock().unwrap().is_empty()
     }
 }

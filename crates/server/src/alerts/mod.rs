@@ -28,6 +28,7 @@ use crate::access::{Right, Seen, is_reserved};
 use crate::client::NoStatus;
 use crate::config;
 use crate::gateway;
+use crate::inbox::is_told_by_events;
 use crate::server::Shared;
 use message::{Kind, Message};
 use ways::{Way, Ways};
@@ -240,7 +241,9 @@ impl Alerts {
     async fn tell_all(self: &Arc<Self>, occasion: &Occasion, now: Timestamp) -> bool {
         let record = &occasion.stored.record;
         // What the server does for itself is nobody's to decide.
-        let Some(name) = record.name.as_ref().filter(|name| !is_reserved(name.scope.as_str())) else {
+        let Some(name) =
+            record.name.as_ref().filter(|name| !is_reserved(name.scope.as_str()) && !is_told_by_events(name))
+        else {
             return true;
         };
         let right = match occasion.kind {
@@ -303,7 +306,8 @@ impl Alerts {
         if self.ways.are_left_alone(&way, now) {
             return false;
         }
-        let message = Message { kind: *kind, stored: stored.clone(), link: self.link(occasion, person) };
+        let link = self.link(occasion, person);
+        let message = Message { kind: *kind, stored: stored.clone(), link };
         let (alerts, channel) = (self.clone(), channel.clone());
         tokio::spawn(async move {
             let sent = alerts.shared.ledger.run(intent, {

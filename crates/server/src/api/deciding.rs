@@ -49,7 +49,7 @@ pub(super) async fn resolve(shared: &Shared, call: &Call<'_>) -> Result<Response
         FindingWord::DidNotHappen => Resolution::DidNotHappen,
         FindingWord::GiveUp => Resolution::GiveUp,
     };
-    let result = shared.ledger.resolve(by, &seen, resolution, reason).await;
+    let result = crate::inbox::resolve(&shared.ledger, by, &seen, resolution, reason).await;
     noted(shared, &seen, result).await
 }
 

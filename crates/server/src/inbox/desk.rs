@@ -6,11 +6,13 @@ use bytes::Bytes;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use twicesafe_ledger::{
     Actor, By, Dossier, Error, Intent, IntentId, Ledger, Name, Noted, Refusal, Resolution, Status, Stored,
+    destination_key,
 };
 
 use super::arrival::{Arriving, due_in, period};
 use super::event::{self, Event};
-use super::handover::{calls, replayed, stands_for};
+use super::handover::calls;
+use super::meaning::{carrier, meant, replayed, resolve, stands_for};
 use super::plan::TENANT;
 use super::{Inbox, Inboxes};
 use crate::config::Configuration;
@@ -92,6 +94,14 @@ pub struct EventAt {
     pub object: Option<String>,
     /// What it means to the business.
     pub means: Option<String>,
+    /// The object's version.
+    pub version: Option<i64>,
+    /// The query of the address it was sent to.
+    pub query: Option<String>,
+    /// What the target knows it by.
+    pub webhook_id: Option<String>,
+    /// The event that means the same and was handed over in place of this one, or is in review.
+    pub same_as: Option<String>,
 }
 
 /// Looks at an event.
@@ -102,14 +112,52 @@ pub async fn event_named(ledger: &Ledger, inbox: &str, id: &str) -> Result<Event
     let header = |(name, value): (&hyper::header::HeaderName, &HeaderValue)| {
         (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned())
     };
+    let (webhook_id, same_as) = known_as(ledger, inbox, &dossier, event.as_ref(), &name).await?;
     Ok(EventAt {
         headers: event.iter().flat_map(|event| event.headers.iter().map(header)).collect(),
         body: event.as_ref().map(|event| event.body.clone()),
         verified: event.as_ref().map(|event| event.facts.verified.clone()),
         object: event.as_ref().and_then(|event| event.facts.object.clone()),
+        version: dossier.stored.record.place.as_ref().and_then(|place| place.version),
+        query: event.as_ref().and_then(|event| event.query.clone()),
+        webhook_id: event.as_ref().map(|_| webhook_id),
+        same_as,
         means: event.and_then(|event| event.facts.means),
         dossier,
     })
+}
+
+/// What the target knows an event by, and the event that was handed over in its place, if another one was.
+async fn known_as(
+    ledger: &Ledger,
+    inbox: &str,
+    dossier: &Dossier,
+    event: Option<&Event>,
+    name: &Name,
+) -> Result<(String, Option<String>), Error> {
+    let stored = &dossier.stored;
+    let generation = stored.record.generation;
+    let stands_for = match event {
+        Some(event) => stands_for(inbox, &event.facts, &name.key, replayed(ledger, stored).await?)?,
+        None => None,
+    };
+    let Some(means) = stands_for else { return Ok((key_of(name, generation), None)) };
+    let Some(meant) = ledger.look(&means).await? else { return Ok((key_of(&means, 1), None)) };
+    let carrier = carrier(ledger, &meant).await?.filter(|carrier| *carrier != stored.id);
+    let other = match carrier {
+        // What is not carried out yet may still be this one's to carry out.
+        Some(other) if matches!(meant.record.status, Status::Done | Status::Review) => {
+            ledger.store().find_id(other).await?
+        }
+        _ => None,
+    };
+    let called =
+        |other: Stored| other.record.name.map_or_else(|| other.id.to_string(), |name| name.key.to_string());
+    Ok((key_of(&means, meant.record.generation), other.map(called)))
+}
+
+fn key_of(name: &Name, generation: u32) -> String {
+    format!("msg_{}", destination_key(name, generation))
 }
 
 /// Has an event handed over again, in a new generation and with another id for its target (S29). What was not settled is set aside
@@ -142,17 +190,20 @@ pub async fn replay_event(
         None => Ok(()),
     };
     in_flight(&dossier.stored)?;
-    if !record.status.is_settled() {
-        // What it stands for may be in review, too: for others it is begun anew as well.
-        if let Some(nested) = nested(&ledger, inbox, &dossier.stored, Some(request)).await?
-            && nested.record.status == Status::Review
-        {
-            in_flight(&nested)?;
-            ledger.resolve(By::from(who), &nested, Resolution::GiveUp, reason).await?;
-            let name = nested.record.name.as_ref().ok_or(Refusal::Purged)?;
-            let given_up = ledger.existing(name).await?;
-            ledger.reset(By::from(who), &given_up, reason).await?;
+    // What it stands for may be in review, too, or was given up: for others it is begun anew as well.
+    if let Some(meant) = meant(&ledger, inbox, &dossier.stored, Some(request)).await?
+        && matches!(meant.record.status, Status::Review | Status::Failed)
+    {
+        in_flight(&meant)?;
+        if meant.record.status == Status::Review {
+            decided_with_another(&ledger, &dossier.stored, &meant).await?;
+            ledger.resolve(By::from(who), &meant, Resolution::GiveUp, reason).await?;
         }
+        let name = meant.record.name.as_ref().ok_or(Refusal::Purged)?;
+        let given_up = ledger.existing(name).await?;
+        ledger.reset(By::from(who), &given_up, reason).await?;
+    }
+    if !record.status.is_settled() {
         park_event(&ledger, who, inbox, id, reason).await?;
     }
     // Its request stays with it, and it is due at once.
@@ -161,19 +212,15 @@ pub async fn replay_event(
     ledger.existing(&name).await
 }
 
-/// The intent that an event stands for, if others may stand for it, too.
-async fn nested(
-    ledger: &Ledger,
-    inbox: &str,
-    stored: &Stored,
-    request: Option<&Bytes>,
-) -> Result<Option<Arc<Stored>>, Error> {
-    let event = request.and_then(Event::from_kept);
-    let (Some(event), Some(name)) = (event, &stored.record.name) else { return Ok(None) };
-    let again = replayed(ledger, stored).await?;
-    match stands_for(inbox, &event.facts, &name.key, again)? {
-        Some(name) => ledger.look(&name).await,
-        None => Ok(None),
+/// Refuses where what an event means is in review with another one: that is to be decided, and then holds for this one.
+async fn decided_with_another(ledger: &Ledger, event: &Stored, meant: &Stored) -> Result<(), Error> {
+    let Some(other) = carrier(ledger, meant).await?.filter(|carrier| *carrier != event.id) else {
+        return Ok(());
+    };
+    let other = ledger.store().find_id(other).await?;
+    match other.is_some_and(|other| other.record.status == Status::Review) {
+        true => Err(Refusal::WrongStatus(Status::Review).into()),
+        false => Ok(()),
     }
 }
 
@@ -187,7 +234,7 @@ pub async fn park_event(
 ) -> Result<Noted, Error> {
     let stored = ledger.existing(&Name::new(&scope_of(inbox), id)?).await?;
     match stored.record.status {
-        Status::Review => ledger.resolve(By::from(who), &stored, Resolution::GiveUp, reason).await,
+        Status::Review => resolve(ledger, who, &stored, Resolution::GiveUp, reason).await,
         _ => ledger.reject(By::from(who), &stored, reason).await,
     }
 }
@@ -213,8 +260,8 @@ pub async fn forget_event(
         along.push(Arc::new(call));
     }
     // What it stands for keeps the target's answer.
-    let nested = nested(ledger, inbox, stored, request.as_ref()).await?;
-    along.extend(nested.filter(|nested| nested.record.status.is_settled()));
+    let meant = meant(ledger, inbox, stored, request.as_ref()).await?;
+    along.extend(meant.filter(|meant| meant.record.status.is_settled()));
     if !stored.record.status.is_settled() {
         park_event(ledger, who, inbox, id, reason).await?;
     }

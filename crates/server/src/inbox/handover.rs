@@ -14,11 +14,12 @@ use hyper::{Method, StatusCode};
 use ring::hmac;
 use serde_json::{Value, json};
 use twicesafe_ledger::{
-    Answer, Attempt, Body, Code, Counts, Dossier, Error, Intent, IntentId, InvalidName, Key, KeyPart, Ledger,
-    Name, Outcome, Policy, Refusal, Scope, Status, Stored, Trouble,
+    Answer, Attempt, Body, Code, Counts, Dossier, Error, Intent, IntentId, Key, Name, Outcome, Policy,
+    Refusal, Status, Trouble,
 };
 
-use super::event::{Event, Facts, in_header};
+use super::event::{Event, in_header};
+use super::meaning::{carried_by, replayed, stands_for};
 use super::plan::{Inbox, Target};
 use crate::access::Principal;
 use crate::config::inboxes::Respond;
@@ -103,7 +104,7 @@ impl Handover {
             Ok(None) => return self.send(attempt, self.event.body.clone()).await,
             Err(error) => return Outcome::not_sent(&error.to_string()),
         };
-        let intent = Intent::named(name).policy(self.nested_policy());
+        let intent = Intent::named(name).policy(self.nested_policy()).holder(carried_by(attempt.stored().id));
         let (intent, body) = match (facts.hinted(), &facts.means) {
             (Some((object, _)), _) => {
                 let hint = json!({ "type": "changed", "inbox": self.inbox.name, "object": object });
@@ -174,9 +175,19 @@ impl Handover {
                 let head = "HTTP 200\ntwicesafe-same-as: no longer kept\n".into();
                 Outcome::Answered(Answer { head, ..Answer::default() })
             }
-            Err(Error::Review) => Outcome::unknown(
-                "nobody knows whether another event that means the same was handed over; a person decides",
-            ),
+            // Nothing of this one was sent: what is in doubt is the other one's attempt, and a person decides about that.
+            Err(Error::Review) => Outcome::NotSent {
+                reason: "another event that means the same is in review".into(),
+                retry_after: Some(PEOPLE_RETRY_AFTER),
+                counts: Counts::AsWaiting,
+            },
+            // Somebody gave it up, for all events that mean it.
+            Err(Error::Ledger(Refusal::GivenUp)) => {
+                let body = Body::Kept("a person gave up what this event means".into());
+                let answer =
+                    Answer { head: "HTTP 409\ncontent-type: text/plain\n".into(), body, ..Answer::default() };
+                Outcome::Refused { answer, replay_for: self.inbox.policy.retention }
+            }
             Err(error) => Outcome::not_sent(&error.to_string()),
         }
     }
@@ -357,7 +368,8 @@ impl Handover {
     /// The event's own headers, and what the target knows it by: an id that is the same on every attempt, a time, a signature.
     fn headers(&self, attempt: &Attempt, body: &[u8]) -> HeaderMap {
         let mut headers = self.event.headers.clone();
-        if self.event.facts.period.is_some() && self.event.facts.object.is_some() {
+        let is_hint = self.event.facts.hinted().is_some();
+        if is_hint {
             // A hint is not the event.
             headers.clear();
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -415,33 +427,4 @@ pub(super) fn calls(dossier: &Dossier) -> BTreeSet<IntentId> {
     let in_journal = dossier.journal.iter().filter_map(|row| Some(row.entry.reason.split_once(": ")?.0));
     let number = |text: &str| text.strip_prefix('#')?.parse().ok().map(IntentId::new);
     in_answers.chain(in_journal).filter_map(number).collect()
-}
-
-/// The generation of an event that was handed over before, and is again because a person wanted it.
-pub(super) async fn replayed(ledger: &Ledger, stored: &Stored) -> Result<Option<u32>, Error> {
-    let generation = stored.record.generation;
-    let Some(name) = stored.record.name.as_ref().filter(|_| generation > 1) else { return Ok(None) };
-    let dossier = ledger.store().dossier(name).await?;
-    let earlier = dossier.iter().flat_map(|dossier| &dossier.earlier);
-    Ok(earlier.into_iter().any(|earlier| earlier.status == Status::Done).then_some(generation))
-}
-
-/// What an event stands for, if others may stand for it, too: what it means, or that its object has changed in a span of time. What was
-/// handed over and is wanted again (`replayed`) stands for itself, whatever others have meant before.
-pub(super) fn stands_for(
-    inbox: &str,
-    facts: &Facts,
-    id: &Key,
-    replayed: Option<u32>,
-) -> Result<Option<Name>, InvalidName> {
-    let (kind, mut parts) = match (facts.hinted(), &facts.means) {
-        (Some((object, period)), _) => ("hint", vec![KeyPart::Text(object), KeyPart::Integer(period)]),
-        (None, Some(means)) => ("intent", vec![KeyPart::Text(means)]),
-        (None, None) => return Ok(None),
-    };
-    if let Some(generation) = replayed {
-        parts.extend([KeyPart::Text(id.as_str()), KeyPart::Integer(i64::from(generation))]);
-    }
-    let scope = Scope::new(&format!("{}/{kind}/in/{inbox}", super::plan::TENANT))?;
-    Ok(Some(Name { scope, key: Key::composed(kind, &parts)? }))
 }

@@ -8,6 +8,7 @@ mod desk;
 mod event;
 mod fresh;
 mod handover;
+mod meaning;
 mod plan;
 mod provider;
 mod verify;
@@ -26,6 +27,8 @@ pub(crate) use arrival::answer;
 pub(crate) use delivery::Delivery;
 pub(crate) use desk::Standing;
 pub use desk::{EventAt, Putting, event_named, forget_event, park_event, put_event, replay_event, scope_of};
+pub(crate) use meaning::is_told_by_events;
+pub use meaning::{is_done_otherwise, resolve};
 pub use provider::{
     Entry as ProviderEntry, entries as providers, entry as provider, source as provider_source,
 };
@@ -81,6 +84,11 @@ impl Inboxes {
         };
         self.iter().map(identity).collect()
     }
+}
+
+/// The inbox whose events have that scope.
+pub(crate) fn inbox_of(scope: &str) -> Option<&str> {
+    scope.strip_prefix(TENANT)?.strip_prefix("/in/").filter(|name| !name.contains('/'))
 }
 
 /// The inbox a scope belongs to: `default/in/NAME`, with something between the first two for what events mean and for hints.

@@ -42,6 +42,14 @@ pub(crate) struct EventView<'a> {
     pub(crate) object: Option<String>,
     /// What it means to the business.
     pub(crate) means: Option<String>,
+    /// The object's version.
+    pub(crate) version: Option<i64>,
+    /// The query of the address it was sent to.
+    pub(crate) query: Option<String>,
+    /// What the target knows it by.
+    pub(crate) webhook_id: Option<String>,
+    /// The event that means the same and was handed over in place of this one, or is in review.
+    pub(crate) same_as: Option<String>,
     /// Its headers, as far as they are kept.
     pub(crate) headers: Vec<(String, String)>,
     /// Its body, if it is kept.

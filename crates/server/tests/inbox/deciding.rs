@@ -26,6 +26,20 @@ async fn an_event_is_shown_with_what_arrived_and_what_became_of_it() {
 }
 
 #[tokio::test]
+async fn an_event_that_another_one_stood_for_says_which() {
+    let inbox = Inbox::with("    intent: event.body.order\n").await;
+    for id in ["paid", "approved"] {
+        inbox.send(id, &order(1, 1)).await;
+        inbox.status(id, "done").await;
+    }
+    let shown = [inbox.status("paid", "done").await, inbox.status("approved", "done").await];
+    assert_eq!((&shown[0]["same_as"], &shown[1]["same_as"]), (&Value::Null, &json!("paid")));
+    let webhook_id = inbox.requests(1).await[0].header("webhook-id").unwrap().to_owned();
+    assert!(shown.iter().all(|shown| shown["webhook_id"] == webhook_id), "{shown:?}");
+    inbox.world.stop().await;
+}
+
+#[tokio::test]
 async fn s29_a_replay_is_handed_over_again_under_another_id() {
     let inbox = Inbox::new().await;
     inbox.send("evt_1", &order(1, 1)).await;

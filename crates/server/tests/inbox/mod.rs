@@ -2,6 +2,7 @@
 
 mod arriving;
 mod deciding;
+mod doubt;
 mod handing_over;
 mod meaning;
 mod order;

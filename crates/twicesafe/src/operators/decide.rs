@@ -137,7 +137,10 @@ pub(super) async fn resolve(
         Finding { .. } => (Resolution::GiveUp, Event::GivenUp),
     };
     let decision = Decision::about(ledger, &asked.about).await?;
-    let noted = ledger.resolve(&decision.who, &decision.seen, resolution.clone(), &asked.reason).await;
+    // What an event means is settled with it.
+    let noted =
+        twicesafe_server::resolve(ledger, &decision.who, &decision.seen, resolution.clone(), &asked.reason)
+            .await;
     if let (Err(Error::Ledger(Refusal::WrongStatus(_))), Resolution::Happened(answer)) = (&noted, &resolution)
         && let Some(id) = &answer.external_id
         && portrait::external_id(&decision.seen.record) != Some(id.as_str())

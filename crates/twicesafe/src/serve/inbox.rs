@@ -217,7 +217,15 @@ async fn list(asked: &List, common: &Common, out: &mut impl Write) -> Result<(),
         for _ in 0..if asked.dead { DEAD_PAGES_MAX } else { 1 } {
             let page = ledger.store().list(&filter, after, usize::from(asked.limit)).await?;
             after = page.next;
-            found.extend(page.intents.into_iter().filter(is_dead));
+            for stored in page.intents.into_iter().filter(is_dead) {
+                // Nobody is needed where what it means was done through another event, and nothing waits for it.
+                let may_be_done = asked.dead
+                    && stored.record.status == Status::Retryable
+                    && stored.record.waits_until.is_none();
+                if !may_be_done || !twicesafe_server::is_done_otherwise(&ledger, inbox, &stored).await? {
+                    found.push(stored);
+                }
+            }
             if after.is_none() || found.len() >= usize::from(asked.limit) {
                 break;
             }
@@ -296,14 +304,22 @@ async fn show(asked: &Named, common: &Common, out: &mut impl Write) -> Result<()
         };
         let deliveries: Vec<_> = event.dossier.journal.iter().map(delivery).collect();
         let shown = json!({ "event": asked.id, "status": record.status.as_str(), "generation": record.generation,
-            "attempts": record.tries, "verified": event.verified, "object": event.object, "means": event.means,
+            "attempts": record.tries, "verified": event.verified, "object": event.object, "version": event.version, "means": event.means,
+            "query": event.query, "webhook_id": event.webhook_id, "same_as": event.same_as,
             "headers": event.headers, "body": body, "answer": answer, "deliveries": deliveries });
         return Ok(print_json(out, &shown)?);
     }
     writeln!(out, "{} {}: {}", asked.inbox, asked.id, record.status)?;
-    let facts = [("verified", event.verified), ("object", event.object), ("means", event.means)];
+    let facts = [
+        ("verified", event.verified),
+        ("object", event.object),
+        ("version", event.version.map(|version| version.to_string())),
+        ("means", event.means),
+        ("query", event.query),
+        ("webhook-id", event.webhook_id),
+    ];
     for (what, value) in facts.into_iter().filter_map(|(what, value)| Some((what, value?))) {
-        writeln!(out, "  {what:9} {value}")?;
+        writeln!(out, "  {what:10} {value}")?;
     }
     for (name, value) in &event.headers {
         writeln!(out, "  {name}: {value}")?;
@@ -323,7 +339,22 @@ async fn show(asked: &Named, common: &Common, out: &mut impl Write) -> Result<()
             entry.reason
         )?;
     }
-    if let Some(answer) = answer.filter(|answer| !answer.is_empty()) {
+    let answer = answer.filter(|answer| !answer.is_empty());
+    match &event.same_as {
+        Some(other) if record.status == Status::Done => {
+            writeln!(out, "\n`{other}` means the same and was handed over: this has its answer.")?;
+        }
+        Some(other) if record.status == Status::Retryable && record.due_at.is_none() => {
+            writeln!(out, "\n`{other}` means the same and was handed over: replay this to have its answer.")?;
+        }
+        Some(other) => writeln!(
+            out,
+            "\n`{other}` means the same and is decided first: twicesafe inbox show {} {other}",
+            asked.inbox
+        )?,
+        None => {}
+    }
+    if let Some(answer) = answer {
         writeln!(out, "\nThe target answered: {}", answer.lines().next().unwrap_or_default())?;
     }
     Ok(())

@@ -1,0 +1,97 @@
+//! What nobody knows of one event, for others that mean the same (S24, S26).
+
+use super::*;
+use crate::alerts::Hook;
+use crate::gateway::destination::Do;
+
+const RULES: &str = "    intent: event.body.order\n    recovery: person\n    retries: { base: 10ms }\n    in_flight_max: 10ms\n";
+
+/// Two events that mean the same; nobody knows whether the first arrived.
+async fn in_doubt(more: &str) -> Inbox {
+    let inbox = Inbox::and(RULES, more).await;
+    inbox.target.script([Do::ActAndSay(500, json!({}))]);
+    inbox.send("paid", &order(1, 1)).await;
+    inbox.status("paid", "review").await;
+    inbox.send("approved", &order(1, 1)).await;
+    let waits = inbox.status("approved", "retryable").await;
+    assert_eq!((&waits["same_as"], &waits["attempts"]), (&json!("paid"), &json!(0)), "{waits}");
+    inbox
+}
+
+async fn find(inbox: &Inbox, id: &str, finding: &str) {
+    inbox.pass(Duration::from_secs(1)).await;
+    let fence = inbox.world.get(&format!("/v1/inbox/event?inbox=shop&id={id}")).await.json["fence"].clone();
+    let found = json!({ "scope": "default/in/shop", "key": id, "fence": fence, "finding": finding, "reason": "looked" });
+    let told = inbox.world.post("/v1/resolve", &found).await;
+    assert_eq!(told.status, 200, "{told:?}");
+}
+
+async fn replay(inbox: &Inbox, id: &str) -> u16 {
+    let about = json!({ "inbox": "shop", "id": id, "reason": "asked for" });
+    inbox.world.post("/v1/inbox/replay", &about).await.status
+}
+
+#[tokio::test]
+async fn s26_a_finding_about_an_event_holds_for_what_it_means() {
+    let inbox = in_doubt("").await;
+    find(&inbox, "paid", "happened").await;
+    inbox.status("paid", "done").await;
+    // Those that come later, those that wait, and those that somebody wants again.
+    inbox.send("shipped", &order(1, 1)).await;
+    assert_eq!(inbox.status("shipped", "done").await["same_as"], "paid");
+    assert_eq!(replay(&inbox, "approved").await, 200);
+    inbox.status("approved", "done").await;
+    inbox.requests(1).await;
+    inbox.world.stop().await;
+}
+
+#[tokio::test]
+async fn s26_who_waits_for_a_finding_hears_of_it() {
+    let inbox = in_doubt("").await;
+    find(&inbox, "paid", "happened").await;
+    inbox.pass(Duration::from_secs(400)).await;
+    inbox.status("approved", "done").await;
+    inbox.requests(1).await;
+    inbox.world.stop().await;
+}
+
+#[tokio::test]
+async fn s26_what_did_not_happen_is_handed_over_once() {
+    let inbox = in_doubt("").await;
+    find(&inbox, "paid", "did-not-happen").await;
+    inbox.status("paid", "done").await;
+    inbox.pass(Duration::from_secs(400)).await;
+    inbox.status("approved", "done").await;
+    inbox.requests(2).await;
+    inbox.world.stop().await;
+}
+
+#[tokio::test]
+async fn s26_what_was_given_up_is_given_up_for_all_until_somebody_wants_it() {
+    let inbox = in_doubt("").await;
+    // Whether it happened is to be said of the one that may have arrived.
+    assert_eq!(replay(&inbox, "approved").await, 409);
+    find(&inbox, "paid", "give-up").await;
+    inbox.status("paid", "failed").await;
+    inbox.pass(Duration::from_secs(400)).await;
+    inbox.status("approved", "failed").await;
+    inbox.requests(1).await;
+    assert_eq!(replay(&inbox, "approved").await, 200);
+    inbox.status("approved", "done").await;
+    inbox.requests(2).await;
+    inbox.world.stop().await;
+}
+
+#[tokio::test]
+async fn people_are_told_once_of_what_several_events_mean_and_by_a_name_they_know() {
+    let hook = Hook::start().await;
+    let people =
+        format!("people:\n  ann: {{ alert: {{ webhook: \"{}\" }}, rights: [review] }}\n", hook.url());
+    let inbox = in_doubt(&people).await;
+    let told = hook.next().await;
+    assert_eq!(told["intent"]["key"], "paid", "{told}");
+    // Looks come by every five seconds.
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    assert!(hook.is_silent(), "nobody is told of the other one");
+    inbox.world.stop().await;
+}
