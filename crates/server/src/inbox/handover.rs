@@ -390,6 +390,9 @@ impl Handover {
         put("twicesafe-inbox", &self.inbox.name);
         put("twicesafe-attempt", &self.number.to_string());
         put("twicesafe-event", &in_header(self.id.as_str()));
+        if let Some(query) = self.event.query.as_deref().filter(|_| !is_hint) {
+            put("twicesafe-query", query);
+        }
         if self.is_late {
             put("twicesafe-late", "true");
         }

@@ -26,6 +26,32 @@ async fn an_event_is_shown_with_what_arrived_and_what_became_of_it() {
 }
 
 #[tokio::test]
+async fn the_query_of_the_address_is_shown_and_handed_over_beside_the_event() {
+    let inbox = Inbox::with(
+        "    lane: event.body.order\n    version: event.body.version\n    deliver: TARGET/webhook?own=1\n",
+    )
+    .await;
+    let body = order(7, 3).to_string();
+    let (at_s, at) = (inbox.now_s(), inbox.now_s().to_string());
+    let signature = signed(SECRET, "evt_1", at_s, body.as_bytes());
+    let headers = [
+        ("content-type", "application/json"),
+        ("webhook-id", "evt_1"),
+        ("webhook-timestamp", &at),
+        ("webhook-signature", &signature),
+    ];
+    let path = "/in/shop?flow=a%20b&step=2";
+    assert_eq!(inbox.world.send("POST", path, &headers, body.as_bytes()).await.status, 200);
+    let shown = inbox.status("evt_1", "done").await;
+    assert_eq!((&shown["query"], &shown["version"]), (&json!("flow=a%20b&step=2"), &json!(3)));
+    let requests = inbox.requests(1).await;
+    assert_eq!(requests[0].line, "POST /webhook?own=1 HTTP/1.1");
+    assert_eq!(requests[0].header("twicesafe-query"), Some("flow=a%20b&step=2"));
+    assert_eq!(requests[0].header("webhook-id"), shown["webhook_id"].as_str());
+    inbox.world.stop().await;
+}
+
+#[tokio::test]
 async fn an_event_that_another_one_stood_for_says_which() {
     let inbox = Inbox::with("    intent: event.body.order\n").await;
     for id in ["paid", "approved"] {
