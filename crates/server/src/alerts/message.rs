@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use twicesafe_ledger::{Status, Stored};
 
+use crate::inbox::inbox_of;
 use crate::wire::{IntentView, time};
 
 /// Why somebody is told.
@@ -38,6 +39,8 @@ pub(super) struct Message {
     pub(super) kind: Kind,
     pub(super) stored: Arc<Stored>,
     pub(super) link: Option<String>,
+    /// What came of the last attempt, where that is why somebody is told.
+    pub(super) why: Option<String>,
 }
 
 impl Message {
@@ -64,6 +67,9 @@ impl Message {
         let record = &self.stored.record;
         let mut text = self.subject();
         text.push_str(&format!("\nAsked by {}, {}.", record.requested_by, time(record.created_at)));
+        if let Some(why) = &self.why {
+            text.push_str(&format!("\nThe last attempt: {why}."));
+        }
         if let Some(approval) = record.approval.as_ref().filter(|_| record.status == Status::Held) {
             text.push_str(&format!("\nUntil {}.", time(approval.expires_at)));
         }
@@ -77,7 +83,14 @@ impl Message {
             None => {
                 let (scope, key) =
                     record.name.as_ref().map_or(("", ""), |name| (name.scope.as_str(), name.key.as_str()));
-                text.push_str(&format!("\nMore: twicesafe show {scope} '{}'", key.replace('\'', r"'\''")));
+                let key = key.replace('\'', r"'\''");
+                text.push_str(&match inbox_of(scope) {
+                    Some(inbox) => format!(
+                        "\nMore: twicesafe inbox show {inbox} '{key}'\nHand it over again: twicesafe inbox replay {inbox} \
+                         '{key}' --reason WHY"
+                    ),
+                    None => format!("\nMore: twicesafe show {scope} '{key}'"),
+                });
             }
         }
         text
@@ -93,6 +106,7 @@ impl Message {
         json!({
             "kind": self.kind.word(),
             "message": self.subject(),
+            "why": self.why,
             "link": self.link,
             "intent": IntentView::of(&self.stored),
         })

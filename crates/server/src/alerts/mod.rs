@@ -274,6 +274,14 @@ impl Alerts {
         all_told
     }
 
+    /// What came of the last attempt, where that is why somebody is told. Nobody is told nothing because it cannot be read.
+    async fn why(&self, Occasion { kind, stored, .. }: &Occasion) -> Option<String> {
+        matches!(kind, Kind::Review | Kind::OutOfAttempts).then_some(())?;
+        let journal = self.shared.ledger.store().journal(stored.id).await.ok()?;
+        let last = journal.iter().rfind(|row| !row.entry.reason.is_empty())?;
+        Some(last.entry.reason.to_string())
+    }
+
     /// Tells one person by one channel, once; says whether that was done before.
     async fn tell(
         self: &Arc<Self>,
@@ -307,7 +315,7 @@ impl Alerts {
             return false;
         }
         let link = self.link(occasion, person);
-        let message = Message { kind: *kind, stored: stored.clone(), link };
+        let message = Message { kind: *kind, stored: stored.clone(), link, why: self.why(occasion).await };
         let (alerts, channel) = (self.clone(), channel.clone());
         tokio::spawn(async move {
             let sent = alerts.shared.ledger.run(intent, {

@@ -95,3 +95,21 @@ async fn people_are_told_once_of_what_several_events_mean_and_by_a_name_they_kno
     assert!(hook.is_silent(), "nobody is told of the other one");
     inbox.world.stop().await;
 }
+
+#[tokio::test]
+async fn a_dead_letter_says_why_and_what_to_do() {
+    let hook = Hook::start().await;
+    let people = format!("people:\n  ann: {{ alert: {{ slack: \"{}\" }}, rights: [review] }}\n", hook.url());
+    for (answer, why) in [(404, "the target answered 404"), (500, "the target answered 500")] {
+        let inbox = Inbox::and("    retries: { attempts: 1, base: 10ms }\n", &people).await;
+        inbox.target.script([Do::Say(answer, json!({}))]);
+        inbox.send("evt_1", &order(1, 1)).await;
+        let told = hook.next().await["text"].as_str().unwrap().to_owned();
+        for words in
+            [why, "twicesafe inbox show shop 'evt_1'", "twicesafe inbox replay shop 'evt_1' --reason"]
+        {
+            assert!(told.contains(words), "{told}");
+        }
+        inbox.world.stop().await;
+    }
+}
