@@ -55,7 +55,11 @@ impl Notes {
         match result {
             Ok(value) => Some(value),
             Err(words) => {
-                self.wrong.push(Wrong { about: format!("{}.{field}", self.about), words });
+                let about = match field {
+                    "" => self.about.clone(),
+                    field => format!("{}.{field}", self.about),
+                };
+                self.wrong.push(Wrong { about, words });
                 None
             }
         }

@@ -122,6 +122,12 @@ impl Inbox {
                 None => (&nobody, String::new(), None),
             },
         };
+        // What is wrong with its name was said, and nothing can be said of what it would give.
+        let is_unknown = matches!(written.provider, Some(ProviderChoice::Named(_))) && believed.is_none();
+        if known.signature.0.is_empty() && !written.secrets.is_empty() && !is_unknown {
+            let words = "nothing says how events are signed: name a `provider:` that signs, or leave `secrets:` out; then senders need a token";
+            notes.take::<()>("secrets", Err(words.to_owned()));
+        }
         let secrets: Vec<Option<String>> = written
             .secrets
             .iter()
@@ -136,6 +142,7 @@ impl Inbox {
         });
         let id = match written.id.as_ref().or(known.id.as_ref()) {
             Some(text) => notes.take("id", Expression::parse(text, OF_EVENT)),
+            None if is_unknown => None,
             None => {
                 let hint = match believed.and_then(|believed| believed.id.as_deref()) {
                     Some(id) => format!("it is believed to be `{id}`; write that if you know it is so"),
@@ -156,6 +163,10 @@ impl Inbox {
         });
         if version.is_some() && lane.is_none() {
             notes.take::<()>("version", Err("a version is one of something: write `lane:`".to_owned()));
+        }
+        if version.is_none() && written.version_means == Some(rules::VersionMeans::Snapshot) {
+            let words = "nothing says which of two snapshots is newer: write `version:`";
+            notes.take::<()>("version_means", Err(words.to_owned()));
         }
         let hint = written.hint.map(|span| span.0);
         if hint.is_some_and(|span| span < HINT_MIN || span > DAY) {
@@ -184,6 +195,10 @@ impl Inbox {
             .signing_secret
             .as_ref()
             .and_then(|secret| notes.take("signing_secret", signing_key(secret)));
+        if signing.is_some() && matches!(target, Some(Target::Destination { .. })) {
+            let words = "a destination gets a call of its own, which is not signed; say at the destination how it knows you: `auth:`";
+            notes.take::<()>("signing_secret", Err(words.to_owned()));
+        }
         let policy = notes.take("retries", policy(written));
         // What is wrong with it was said of its name already.
         let scope = Scope::new(&super::scope_of(name)).ok();
@@ -302,6 +317,9 @@ fn target(deliver: &Deliver, configuration: &Configuration) -> Result<Target, St
                     "this is not an address; write http://127.0.0.1:5678/webhook/orders, or {{ to: {to} }} for a destination"
                 )
             };
+            if let Some(words) = mended(&text) {
+                return Err(words.to_owned());
+            }
             let uri: Uri = text.parse().map_err(|_| wrong())?;
             let (Some(scheme), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
                 return Err(wrong());
@@ -332,6 +350,21 @@ fn target(deliver: &Deliver, configuration: &Configuration) -> Result<Target, St
             Ok(Target::Destination { name: name.to_owned(), path_and_query: format!("/{path}"), method })
         }
         _ => Err("write either `url:` or `to: DESTINATION/PATH`".to_owned()),
+    }
+}
+
+/// What is wrong with an address that is nearly one. It is not quoted: it may have a secret in it.
+fn mended(text: &str) -> Option<&'static str> {
+    let (scheme, rest) = text.split_once("://").unwrap_or(("", text));
+    let authority = rest.split(['/', '?']).next().unwrap_or_default();
+    let is_host = authority.contains(['.', ':']) || authority == "localhost";
+    match scheme {
+        "" if is_host => Some("it has no scheme: begin it with https://, or with http:// on this machine"),
+        "http" | "https" if authority.contains('@') => Some(
+            "a user and a password are not taken from an address; write { url: ..., headers: { authorization: \"Basic ${BASE64}\" } } with \
+             the base64 of USER:PASSWORD",
+        ),
+        _ => None,
     }
 }
 

@@ -60,6 +60,31 @@ fn what_is_wrong_is_said() {
             "it is not the sender's public key",
         ),
         (&format!("{{ {whole}, version: event.body.v }}"), "a version is one of something"),
+        (
+            &format!("{{ {whole}, lane: event.body.id, version_means: snapshot }}"),
+            "which of two snapshots is newer: write `version:`",
+        ),
+        (
+            "{ secrets: [x], id: event.body.id, deliver: 'http://127.0.0.1:1/x' }",
+            "inboxes.shop.secrets: nothing says how events are signed",
+        ),
+        (
+            "{ provider: { id: event.body.id }, secrets: [x], deliver: 'http://127.0.0.1:1/x' }",
+            "inboxes.shop.secrets: nothing says how events are signed",
+        ),
+        (
+            &format!(
+                "{{ provider: stripe, secrets: [x], deliver: {{ to: crm/x }}, signing_secret: '{}' }}\ndestinations:\n  crm: {{ base: 'https://crm.example' }}",
+                super::TARGET_SECRET
+            ),
+            "inboxes.shop.signing_secret: a destination gets a call of its own",
+        ),
+        (
+            "{ provider: stripe, secrets: [x], deliver: 'https://user:pw@crm.example/x' }",
+            "a user and a password are not taken from an address",
+        ),
+        ("{ provider: stripe, secrets: [x], deliver: 'localhost:5678/webhook' }", "it has no scheme"),
+        ("{ provider: stripe, secrets: [x], deliver: hooks.example.com/x }", "it has no scheme"),
         (&format!("{{ {whole}, hint: 5s }}"), "a hint is about an object"),
         (&format!("{{ {whole}, lane: event.body.id, hint: 5ms }}"), "from 1s to 1d"),
         (&format!("{{ {whole}, id: request.body.id }}"), "there is no `request`; it can use event"),
@@ -94,6 +119,21 @@ fn what_is_wrong_is_said() {
         reserved.iter().any(|(error, words)| *error && words.contains("`in` is where events arrive")),
         "{reserved:?}"
     );
+}
+
+#[test]
+fn what_is_wrong_is_said_once_and_of_what_it_is() {
+    let errors = |inboxes: &str| -> Vec<String> {
+        let errors = said(&format!("inboxes:\n  {inboxes}\n")).into_iter().filter(|(error, _)| *error);
+        errors.map(|(_, words)| words).collect()
+    };
+    let unknown = errors("shop: { provider: strip, secrets: [x], deliver: 'http://127.0.0.1:1/x' }");
+    assert!(
+        matches!(unknown.as_slice(), [only] if only.starts_with("inboxes.shop.provider: ")),
+        "{unknown:?}"
+    );
+    let named = errors("My Shop: { provider: stripe, secrets: [x], deliver: 'http://127.0.0.1:1/x' }");
+    assert!(matches!(named.as_slice(), [only] if only.starts_with("inboxes.My Shop: names of")), "{named:?}");
 }
 
 #[test]

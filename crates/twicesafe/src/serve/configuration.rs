@@ -69,7 +69,10 @@ pub(super) async fn run(asked: Config, common: &Common, out: &mut impl Write) ->
             out.flush()?;
             Err(Failure::coded(
                 Code::ConfigurationInvalid,
-                format!("{}: {errors} things are wrong", path.display()),
+                match errors {
+                    1 => format!("{}: 1 thing is wrong", path.display()),
+                    errors => format!("{}: {errors} things are wrong", path.display()),
+                },
                 "Mend what is listed as error, then check again.",
             ))
         }
