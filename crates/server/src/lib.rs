@@ -26,8 +26,8 @@ pub use access::{NewToken, Right, Token, create, is_reserved, list, revoke};
 pub use error::ServerError;
 pub use gateway::{Observed, Pausable, Spec, is_pin, observed, pause, paused, resume, specs};
 pub use inbox::{
-    EventAt, ProviderEntry, Putting, event_named, forget_event, is_done_otherwise, park_event, provider,
-    provider_source, providers, put_event, replay_event, resolve, scope_of,
+    BODY_GONE, BODY_GONE_HINT, EventAt, ProviderEntry, Putting, event_named, forget_event, is_done_otherwise,
+    park_event, provider, provider_source, providers, put_event, replay_event, resolve, scope_of,
 };
 pub use server::{Control, Server, Signals, run};
 

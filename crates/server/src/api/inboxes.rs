@@ -2,7 +2,7 @@
 
 use hyper::StatusCode;
 use serde_json::json;
-use twicesafe_ledger::Stored;
+use twicesafe_ledger::{Code, Error, Refusal, Stored};
 
 use super::parse::{self, Parameters};
 use super::{Call, facts};
@@ -46,7 +46,11 @@ pub(super) async fn event(shared: &Shared, call: &Call<'_>) -> Result<Response, 
 pub(super) async fn replay(shared: &Shared, call: &Call<'_>) -> Result<Response, Problem> {
     let asked = decision(call)?;
     let who = &call.principal.actor;
-    let stored = inbox::replay_event(&shared.ledger, who, &asked.inbox, &asked.id, &asked.reason).await?;
+    let replayed = inbox::replay_event(&shared.ledger, who, &asked.inbox, &asked.id, &asked.reason).await;
+    let stored = replayed.map_err(|error| match error {
+        Error::Ledger(Refusal::Purged) => Problem::new(Code::Gone, inbox::BODY_GONE, inbox::BODY_GONE_HINT),
+        error => error.into(),
+    })?;
     if let Some(inbox) = shared.inboxes().get(&asked.inbox) {
         inbox.fresh.miss();
     }
@@ -89,7 +93,7 @@ fn known(shared: &Shared, call: &Call<'_>) -> Result<InboxRequest, Problem> {
     match shared.inboxes().get(&asked.inbox) {
         Some(_) => Ok(asked),
         None => Err(Problem::new(
-            twicesafe_ledger::Code::NoSuchInbox,
+            Code::NoSuchInbox,
             "there is no inbox with that name",
             "GET /v1/inboxes lists them.",
         )),

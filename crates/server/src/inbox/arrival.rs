@@ -296,7 +296,7 @@ impl Arriving<'_> {
             scope: inbox.scope.clone(),
             key: Key::new(&id).map_err(|error| unnamed(error.to_string()))?,
         };
-        let mut lacking = Lacking { inbox: &inbox.name, fields: Vec::new() };
+        let mut lacking = Lacking { inbox, tells: None, fields: Vec::new() };
         let text = |expression: &Expression| expression.name(&sight).map(|named| named.to_string());
         let object = lacking.noted("lane", inbox.lane.as_ref(), text);
         // Hints have no versions: they tell to look, and the last look sees everything.
@@ -341,7 +341,9 @@ impl Arriving<'_> {
 
 /// What an event is taken without: refused, it would be lost.
 struct Lacking<'a> {
-    inbox: &'a str,
+    inbox: &'a Inbox,
+    /// Whether the log is to tell of this event: it does so seldom, and then of all that it lacks.
+    tells: Option<bool>,
     fields: Vec<&'static str>,
 }
 
@@ -355,7 +357,10 @@ impl Lacking<'_> {
         match read(expression?) {
             Ok(value) => Some(value),
             Err(why) => {
-                tracing::warn!(inbox = self.inbox, "an event is handed over without its `{field}`: {why}");
+                if *self.tells.get_or_insert_with(|| self.inbox.incomplete.is_time()) {
+                    let inbox = &self.inbox.name;
+                    tracing::warn!(inbox, "an event is handed over without its `{field}`: {why}");
+                }
                 self.fields.push(field);
                 None
             }

@@ -160,6 +160,12 @@ fn key_of(name: &Name, generation: u32) -> String {
     format!("msg_{}", destination_key(name, generation))
 }
 
+/// What a replay says when there is nothing to hand over.
+pub const BODY_GONE: &str =
+    "the body of this event is gone: it was forgotten, or kept as long as the inbox keeps events";
+/// What can be done then.
+pub const BODY_GONE_HINT: &str = "It cannot be handed over again. If you have its body, put it in under another id: twicesafe inbox put INBOX --id ID < event.json";
+
 /// Has an event handed over again, in a new generation and with another id for its target (S29). What was not settled is set aside
 /// first: a person decided, and that is no finding about whether it arrived.
 pub async fn replay_event(

@@ -70,7 +70,7 @@ pub(crate) fn view(
     }
     let text = |(name, value): (String, String)| (name, Value::String(value));
     let query: Map<String, Value> = pairs(query.unwrap_or_default()).into_iter().map(text).collect();
-    let read = |body| body_view_within(read_as(headers, body), body, usize::MAX);
+    let read = |body| body_view_within(read_as(headers, body), &without_mark(body), usize::MAX);
     view_with(seen.into(), query.into(), body.map_or(Value::Null, read))
 }
 
@@ -82,7 +82,7 @@ fn view_with(headers: Value, query: Value, body: Value) -> Value {
 
 /// Why expressions see no fields of a body, if they do not.
 pub(crate) fn why_unread(headers: &HeaderMap, body: &Bytes) -> Option<String> {
-    crate::gateway::sending::why_unread(&read_as(headers, body), body, usize::MAX)
+    crate::gateway::sending::why_unread(&read_as(headers, body), &without_mark(body), usize::MAX)
 }
 
 /// The view of one event of several: the body is its own.
@@ -90,11 +90,19 @@ pub(crate) fn view_of_one(whole: &Value, body: Value) -> Value {
     view_with(whole["headers"].clone(), whole["query"].clone(), body)
 }
 
-/// The type of a body. What begins like JSON is no form, whatever `curl -d` says.
+/// A body without the mark that some senders begin UTF-8 with. It is handed over with it, as it was signed.
+fn without_mark(body: &Bytes) -> Bytes {
+    let mark = "\u{feff}".as_bytes();
+    if body.starts_with(mark) { body.slice(mark.len()..) } else { body.clone() }
+}
+
+/// The type of a body. What begins like JSON is neither a form nor text, whatever `curl -d` says or a sender that says nothing better.
 fn read_as(headers: &HeaderMap, body: &Bytes) -> String {
     let media_type = media_type(headers);
-    let begins_like_json = body.trim_ascii_start().first().is_some_and(|byte| b"{[".contains(byte));
-    match media_type == "application/x-www-form-urlencoded" && begins_like_json {
+    let begins_like_json =
+        without_mark(body).trim_ascii_start().first().is_some_and(|byte| b"{[".contains(byte));
+    let says_little = matches!(media_type.as_str(), "application/x-www-form-urlencoded" | "text/plain");
+    match says_little && begins_like_json {
         true => "application/json".to_owned(),
         false => media_type,
     }

@@ -26,7 +26,10 @@ use plan::{Inbox, TENANT};
 pub(crate) use arrival::answer;
 pub(crate) use delivery::Delivery;
 pub(crate) use desk::Standing;
-pub use desk::{EventAt, Putting, event_named, forget_event, park_event, put_event, replay_event, scope_of};
+pub use desk::{
+    BODY_GONE, BODY_GONE_HINT, EventAt, Putting, event_named, forget_event, park_event, put_event,
+    replay_event, scope_of,
+};
 pub(crate) use meaning::is_told_by_events;
 pub use meaning::{is_done_otherwise, resolve};
 pub use provider::{

@@ -92,9 +92,10 @@ pub(crate) struct Inbox {
     pub(crate) retries_for: Option<Duration>,
     pub(crate) answers_within: Option<Duration>,
     pub(crate) fresh: Fresh,
-    /// What the log tells seldom: events that are not taken, that stand for themselves, that are late.
+    /// What the log tells seldom: events that are not taken, that stand for themselves, that lack a field, that are late.
     pub(crate) not_taken: Seldom,
     pub(crate) unnamed: Seldom,
+    pub(crate) incomplete: Seldom,
     pub(crate) late: Seldom,
 }
 
@@ -246,6 +247,7 @@ impl Inbox {
             fresh: Fresh::default(),
             not_taken: Seldom::default(),
             unnamed: Seldom::default(),
+            incomplete: Seldom::default(),
             late: Seldom::default(),
         })
     }

@@ -3,7 +3,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
-use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName};
 use ring::{digest, hmac, signature};
 use serde_json::Value;
 use subtle::ConstantTimeEq;
@@ -290,8 +290,18 @@ impl Way {
     }
 
     fn signatures(&self, headers: &HeaderMap) -> Vec<Vec<u8>> {
-        let given = self.items(headers).filter_map(|item| item.strip_prefix(self.prefix.as_str()));
+        let given = self.items(headers).filter_map(|item| self.without_prefix(item));
         given.filter_map(|text| decoded(text, self.encoding)).collect()
+    }
+
+    /// What stands behind the prefix. The name of a scheme (`Basic`) is the same in small letters.
+    fn without_prefix<'a>(&self, item: &'a str) -> Option<&'a str> {
+        let (start, rest) = item.split_at_checked(self.prefix.len())?;
+        let is_it = match self.header == AUTHORIZATION {
+            true => start.eq_ignore_ascii_case(&self.prefix),
+            false => start == self.prefix,
+        };
+        is_it.then_some(rest)
     }
 
     /// When it was sent, as it is written and in milliseconds.

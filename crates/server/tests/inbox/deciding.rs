@@ -220,3 +220,17 @@ async fn s3_rights_are_needed() {
     assert_eq!(inbox.world.get_as(&stranger, "/v1/inboxes").await.json["inboxes"], json!([]));
     inbox.world.stop().await;
 }
+
+#[tokio::test]
+async fn what_was_forgotten_cannot_be_handed_over_again_and_says_so() {
+    let inbox = Inbox::new().await;
+    inbox.send("evt_1", &order(1, 1)).await;
+    inbox.status("evt_1", "done").await;
+    assert_eq!(inbox.world.post("/v1/inbox/forget", &about("evt_1")).await.status, 200);
+    let refused = inbox.world.post("/v1/inbox/replay", &about("evt_1")).await;
+    let told = refused.refused(410, "TS0013");
+    assert!(told.text.contains("the body of this event is gone"), "{told:?}");
+    assert!(!told.text.contains("reset"), "{told:?}");
+    inbox.requests(1).await;
+    inbox.world.stop().await;
+}

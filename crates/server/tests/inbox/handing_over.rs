@@ -171,6 +171,52 @@ async fn what_arrived_once_prevented_nothing() {
 }
 
 #[tokio::test]
+async fn json_is_read_with_a_mark_before_it_and_where_it_is_called_text_and_handed_over_as_it_came() {
+    let jobs = Inbox::and("", "  jobs: { id: event.body.id, deliver: \"TARGET/jobs\" }\n").await;
+    let (marked, plain) = ("\u{feff}{\"id\": 7}", " {\"id\": 8}");
+    for (media_type, body) in [("application/json; charset=utf-8", marked), ("text/plain", plain)] {
+        let headers = [("content-type", media_type)];
+        let heard = jobs.world.send("POST", "/in/jobs", &headers, body.as_bytes()).await;
+        assert_eq!((heard.status, &heard.json["accepted"]), (200, &json!(1)), "{heard:?}");
+    }
+    let mut requests = jobs.requests(2).await;
+    requests.sort_by_key(|request| std::cmp::Reverse(request.raw.len()));
+    for (request, (media_type, body)) in
+        requests.iter().zip([("application/json; charset=utf-8", marked), ("text/plain", plain)])
+    {
+        assert_eq!(
+            (request.raw.as_slice(), request.header("content-type")),
+            (body.as_bytes(), Some(media_type))
+        );
+    }
+    // Text that is none is not made to be.
+    let refused = jobs.world.send("POST", "/in/jobs", &[("content-type", "text/plain")], b"id=9").await;
+    refused.refused(400, "TS0113");
+    jobs.world.stop().await;
+}
+
+#[tokio::test]
+async fn s36_the_name_of_a_scheme_is_the_same_in_small_letters() {
+    let rules = "    provider: postmark\n    secrets: [\"user:pw\"]\n    id: event.body.id\n";
+    let inbox = Inbox::with(rules).await;
+    for (number, scheme) in ["Basic", "basic", "BASIC"].into_iter().enumerate() {
+        let shown = format!("{scheme} {}", STANDARD.encode("user:pw"));
+        let headers = [("content-type", "application/json"), ("authorization", shown.as_str())];
+        let body = json!({ "id": number }).to_string();
+        assert_eq!(
+            inbox.world.send("POST", "/in/shop", &headers, body.as_bytes()).await.status,
+            200,
+            "{shown}"
+        );
+    }
+    let wrong = format!("basic {}", STANDARD.encode("user:other"));
+    let headers = [("content-type", "application/json"), ("authorization", wrong.as_str())];
+    inbox.world.send("POST", "/in/shop", &headers, b"{\"id\": 9}").await.refused(401, "TS0111");
+    inbox.requests(3).await;
+    inbox.world.stop().await;
+}
+
+#[tokio::test]
 async fn s31_what_was_left_behind_is_handed_over_by_the_next_server() {
     let inbox = Inbox::new().await;
     inbox.world.post("/v1/inbox/pause", &json!({ "inbox": "shop" })).await;

@@ -401,7 +401,12 @@ async fn decided(asked: &Decided, what: &str, common: &Common, out: &mut impl Wr
         }
         _ => twicesafe_server::forget_event(&ledger, &who, inbox, id, reason).await.map(|noted| noted.status),
     };
-    let status = status.map_err(|error| not_there(inbox, error))?;
+    let status = status.map_err(|error| match error {
+        Error::Ledger(Refusal::Purged) if what == "replay" => {
+            Failure::coded(Code::Gone, twicesafe_server::BODY_GONE, twicesafe_server::BODY_GONE_HINT)
+        }
+        error => not_there(inbox, error),
+    })?;
     match common.json {
         true => Ok(print_json(out, &json!({ "event": id, "status": status.as_str() }))?),
         false => Ok(writeln!(out, "{inbox} {id}: {status}")?),

@@ -373,3 +373,40 @@ twicesafe inbox providers stripe | grep 'believed'
     events.sort();
     assert_eq!(events, ["a", "b", "c"]);
 }
+
+#[test]
+fn what_every_event_lacks_is_told_seldom() {
+    let world = World::sqlite();
+    let yaml = "logs: text\ninboxes:\n  jobs: { id: event.body.id, lane: event.body.order, version: event.body.v, deliver: \"http://127.0.0.1:1/x\" }\n";
+    let path = file(&world, "t.yaml", yaml);
+    let server = Serving::start(&world, &["--config", path.to_str().unwrap()]);
+    for id in 0..20 {
+        assert_eq!(server.post("/in/jobs", &json!({ "id": id })).unwrap().0, 200);
+    }
+    server.says("without its `lane`");
+    std::thread::sleep(Duration::from_millis(200));
+    let log = server.log.lock().unwrap().clone();
+    assert_eq!(log.matches("without its `lane`").count(), 1, "{log}");
+}
+
+#[test]
+fn what_people_are_told_about_events_says_what_to_do() {
+    let world = World::sqlite();
+    let yaml = "inboxes:\n  jobs: { id: event.body.id, deliver: localhost:5678/webhook }\n";
+    file(&world, "twicesafe.yaml", yaml);
+    let told = shell(&world, "twicesafe config check", &[]);
+    let told = format!("{}{}", String::from_utf8_lossy(&told.stdout), String::from_utf8_lossy(&told.stderr));
+    assert!(
+        told.contains("it has no scheme: begin it with https://") && told.contains("1 thing is wrong"),
+        "{told}"
+    );
+    file(&world, "twicesafe.yaml", &yaml.replace("localhost", "http://localhost"));
+    let script = "echo '{\"id\": \"a\"}' | twicesafe inbox put jobs
+        twicesafe inbox show jobs a
+        twicesafe inbox forget jobs a --reason asked
+        twicesafe inbox replay jobs a --reason again";
+    let told = shell(&world, script, &[]);
+    let told = format!("{}{}", String::from_utf8_lossy(&told.stdout), String::from_utf8_lossy(&told.stderr));
+    assert!(told.contains("webhook-id") && told.contains("the body of this event is gone"), "{told}");
+    assert!(!told.contains("reset"), "{told}");
+}
