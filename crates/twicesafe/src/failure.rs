@@ -154,3 +154,44 @@ fn remedy_of(refusal: &twicesafe_ledger::Refusal) -> &'static str {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The statuses of codes as the documentation has them: `TS0001 to TS0005, TS0049`.
+    fn documented() -> Vec<(u8, String)> {
+        let table =
+            include_str!("../../../docs/exit-statuses.md").lines().filter(|line| line.starts_with("| "));
+        let mut all = Vec::new();
+        for line in table {
+            let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+            let [status, _, codes] = cells.as_slice() else { panic!("{line}") };
+            let Ok(status) = status.parse() else { continue };
+            for part in codes.split(", ").filter(|part| !part.is_empty()) {
+                let number =
+                    |code: &str| code.strip_prefix("TS").and_then(|digits| digits.parse::<u16>().ok());
+                let (first, last) = part.split_once(" to ").unwrap_or((part, part));
+                let range = number(first).zip(number(last)).expect(part);
+                all.extend((range.0..=range.1).map(|number| (status, format!("TS{number:04}"))));
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn s27_the_documentation_has_the_exit_status_of_each_code() {
+        let documented = documented();
+        for (status, code) in &documented {
+            let known = Code::ALL.iter().find(|known| known.as_str() == code);
+            assert!(known.is_none_or(|known| exit_status_of(*known) == *status), "{code} is not {status}");
+        }
+        // Those of 1 that no command line has are left out there.
+        for code in Code::ALL.iter().filter(|code| exit_status_of(**code) != 1) {
+            assert!(documented.iter().any(|(_, own)| own == code.as_str()), "{code} is missing");
+        }
+        for code in [Code::NoSuchInbox, Code::EventUnnamed, Code::CannotListen] {
+            assert!(documented.contains(&(1, code.as_str().to_owned())), "{code} is missing");
+        }
+    }
+}

@@ -173,7 +173,7 @@ impl Metrics {
             &mut text,
             "twicesafe_inbox_events_total",
             "counter",
-            "Events by inbox: arrived (and verified), duplicate, unverified, refused, delivered, failed attempts, superseded.",
+            "Events by inbox: arrived (that is, verified; duplicate and incomplete ones are among them), unverified, refused (too large, or without an id), delivered, failed (attempts), superseded.",
         );
         let inboxes = self.inboxes.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for (name, of_inbox) in &inboxes {

@@ -59,7 +59,8 @@ pub(crate) enum Operate {
     /// Lists, shows and forgets pinned answers of AI models.
     #[command(subcommand)]
     Pins(pins::Pins),
-    /// Does now what time alone does: ends what is over, drops what need not be kept.
+    /// Does now what time alone does: ends what is over, drops what need not be kept. Retention is never cut short: what is settled goes
+    /// when that is over, and up to an hour later (act_max of its policy).
     Purge,
     /// Prints figures, each with its definition.
     Stats(stats::Stats),
