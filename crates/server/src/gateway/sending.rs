@@ -132,12 +132,8 @@ impl Sending {
 
     /// Whether anything in it says who the caller is.
     pub(crate) fn has_credentials(&self) -> bool {
-        let in_query = |(name, _): &(String, String)| {
-            HeaderName::from_bytes(name.to_ascii_lowercase().replace('_', "-").as_bytes())
-                .is_ok_and(|name| is_credential(&name))
-        };
-        self.headers.keys().any(is_credential)
-            || pairs(self.query.as_deref().unwrap_or_default()).iter().any(in_query)
+        let query = pairs(self.query.as_deref().unwrap_or_default());
+        self.headers.keys().any(is_credential) || query.iter().any(|(name, _)| is_credential_in_query(name))
     }
 
     /// Whether two who read its JSON might read different values.
@@ -220,6 +216,19 @@ pub(crate) fn is_credential(name: &HeaderName) -> bool {
     name.as_bytes().iter().enumerate().any(begins_one)
         || name.split(['-', '_', '.']).any(is_word)
         || name.ends_with("-key") && !KEYS_OF_THINGS.iter().any(|thing| name.ends_with(thing))
+}
+
+/// The same of parameters in an address.
+fn is_credential_in_query(name: &str) -> bool {
+    HeaderName::from_bytes(name.to_ascii_lowercase().replace('_', "-").as_bytes())
+        .is_ok_and(|name| is_credential(&name))
+}
+
+/// What is left of a query without what says who somebody is, as it is written.
+pub(crate) fn without_credentials(query: &str) -> Option<String> {
+    let is_harmless = |part: &&str| !pairs(part).iter().any(|(name, _)| is_credential_in_query(name));
+    let left: Vec<&str> = query.split('&').filter(is_harmless).collect();
+    (!left.is_empty()).then(|| left.join("&"))
 }
 
 /// Keys that name something and open nothing.

@@ -20,6 +20,7 @@ use crate::access::{Right, check_without_links};
 use crate::config::inboxes::Respond;
 use crate::gateway::answer_kept;
 use crate::gateway::expression::{Expression, Sight};
+use crate::gateway::sending::without_credentials;
 use crate::http::{Problem, Request, Response};
 use crate::server::Shared;
 use crate::version::version_of;
@@ -318,7 +319,7 @@ impl Arriving<'_> {
         {
             headers.insert(WITHOUT, fields);
         }
-        let event = Event { query: self.query.map(str::to_owned), headers, body, facts };
+        let event = Event { query: self.query.and_then(without_credentials), headers, body, facts };
         let intent = intent.request(event.kept(&inbox.name));
         Ok(Taken { intent, event })
     }
