@@ -48,23 +48,35 @@ pub(super) async fn pass(
                 Some(accepts) => drop(request.headers_mut().insert(ACCEPT_ENCODING, accepts.clone())),
                 None => drop(request.headers_mut().remove(ACCEPT_ENCODING)),
             }
-            let exchanged = destination.upstream.exchange(request, Care::Little, || Ok(())).await;
-            pass.went(exchanged.as_ref().is_ok_and(|(response, _)| !response.status().is_server_error()));
-            exchanged
+            let (upstream, may_send) = (&destination.upstream, || Ok(()));
+            Ok::<_, Failure>((upstream.exchange(request, Care::Little, may_send).await, pass))
         };
         let exchanged = tokio::time::timeout(arrival.route.timeout, exchange).await;
         // Whoever asks waits no longer than for anything else here.
         let is_last = tries >= tries_max || began.elapsed() >= arrival.route.wait;
+        // How often it was tried says nothing about the destination: one read counts once.
         let pause = match exchanged {
-            Ok(Ok((response, lent))) => match pause_after(&response, tries).filter(|_| !is_last) {
-                Some(pause) => pause,
-                None => return passed(response, lent, arrival.route.timeout),
-            },
+            Ok(Ok((Ok((response, lent)), pass))) => {
+                match pause_after(&response, tries).filter(|_| !is_last) {
+                    Some(pause) => pause,
+                    None => {
+                        pass.went(!response.status().is_server_error());
+                        return passed(response, lent, arrival.route.timeout);
+                    }
+                }
+            }
+            Ok(Ok((Err(Failure::NotSent(why) | Failure::Unknown(why)), pass))) if is_last => {
+                pass.went(false);
+                return Err(away(&why));
+            }
             Ok(Err(Failure::NotSent(why) | Failure::Unknown(why))) if is_last => return Err(away(&why)),
             Err(_) if is_last => {
                 return Err(away("it did not answer in time").with_status(StatusCode::GATEWAY_TIMEOUT));
             }
-            Ok(Err(_)) | Err(_) => PAUSE * tries,
+            failed => {
+                drop(failed);
+                PAUSE * tries
+            }
         };
         tokio::time::sleep(pause).await;
     }

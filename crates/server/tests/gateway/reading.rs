@@ -42,6 +42,16 @@ async fn a_read_is_tried_again_wherever_the_next_answer_may_be_another_one() {
     assert_eq!(impatient.world.get(ASK).await.status, 504, "nobody waits for another try");
 }
 
+#[tokio::test]
+async fn a_read_that_was_tried_again_counts_once_for_the_circuit() {
+    let gateway = Gateway::with("auth: none\ncircuit: { failures: 3 }", PERSON, "").await;
+    for _ in 0..2 {
+        gateway.crm.script_lookups((0..3).map(|_| Do::Say(500, json!({}))));
+        assert_eq!(gateway.world.get(ASK).await.status, 500);
+    }
+    assert_eq!(gateway.post("/contacts", &contact("a")).await.status, 201);
+}
+
 /// Says this, and then the other again and again, as often as it can.
 async fn endless(head: &'static str, again: &'static [u8]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
