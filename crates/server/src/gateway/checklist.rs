@@ -1,5 +1,7 @@
 //! What an operator should know of a route before anybody relies on it.
 
+use std::sync::Arc;
+
 use twicesafe_ledger::Recovery;
 
 use super::plan::Destination;
@@ -20,6 +22,7 @@ impl Destinations {
         destinations.sort_by(|one, other| one.name.cmp(&other.name));
         for destination in destinations {
             of_destination(destination, &mut all);
+            of_what_is_taken(destination, &mut all);
             let written = configuration.destinations.get(&destination.name);
             // What the catalog brings along and nobody has spoken of is not nagged about, but for what matters most.
             let is_own = |route: &Route| {
@@ -60,6 +63,29 @@ fn of_destination(destination: &Destination, all: &mut Vec<Advice>) {
     }
     if destination.unrouted.mode == Mode::Observe {
         warn(".mode", "this destination is only observed: nothing is prevented yet");
+    }
+}
+
+/// What an operator's route for much takes from the catalog's for less. Two of an operator's own are refused before.
+fn of_what_is_taken(destination: &Destination, all: &mut Vec<Advice>) {
+    for (number, first) in destination.routes.iter().enumerate() {
+        let Some(pattern) = &first.pattern else { continue };
+        let is_taken = |other: &&Arc<Route>| {
+            other.pattern.as_ref().is_some_and(|other| pattern != other && pattern.covers(other))
+        };
+        let taken: Vec<&str> = destination.routes[number + 1..]
+            .iter()
+            .filter(is_taken)
+            .filter_map(|other| other.action.as_deref())
+            .collect();
+        if !taken.is_empty() {
+            let action = first.action.as_deref().unwrap_or("(read)");
+            let words = format!(
+                "it takes what the catalog has routes for, and nothing that is known of them is used: {}; write a route for less",
+                taken.join(", ")
+            );
+            all.push((format!("destinations.{}.routes.{action}.match", destination.name), false, words));
+        }
     }
 }
 
