@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
-use hyper::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
+use hyper::header::TRANSFER_ENCODING;
 use hyper::{HeaderMap, StatusCode};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use twicesafe_ledger::Code;
@@ -200,19 +200,16 @@ pub(super) fn too_large() -> Problem {
         .with_status(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE)
 }
 
-/// How long a body is, said in two ways or in one that is not known here: whoever stands between might have read another request.
+/// A body is packed in a way that is not known here: it would be taken for what it is not. A length beside `chunked` is dropped by
+/// hyper before anybody sees it, as RFC 9112 (6.3) has it.
 pub(super) fn badly_framed(headers: &HeaderMap) -> Option<Problem> {
     let codings: Vec<_> = headers.get_all(TRANSFER_ENCODING).iter().collect();
-    let hint = "Send either `Content-Length` or `Transfer-Encoding: chunked`.";
     match codings.as_slice() {
         [] => None,
-        _ if headers.contains_key(CONTENT_LENGTH) => {
-            let message = "the request has both a `Content-Length` and a `Transfer-Encoding`";
-            Some(Problem::bad_request(message, hint))
-        }
         [only] if only.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked") => None,
         _ => {
             let message = "the only `Transfer-Encoding` that is read is `chunked`";
+            let hint = "Send the body as it is, with `Content-Length` or `Transfer-Encoding: chunked`.";
             Some(Problem::bad_request(message, hint).with_status(StatusCode::NOT_IMPLEMENTED))
         }
     }
