@@ -410,3 +410,92 @@ fn what_people_are_told_about_events_says_what_to_do() {
     assert!(told.contains("webhook-id") && told.contains("the body of this event is gone"), "{told}");
     assert!(!told.contains("reset"), "{told}");
 }
+
+/// A target that answers so, then 200; says how often it was asked.
+fn answering(statuses: &[u16]) -> (String, Arc<AtomicU64>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let (statuses, asked) = (statuses.to_vec(), Arc::<AtomicU64>::default());
+    let counted = asked.clone();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let mut reader = BufReader::new(stream.try_clone().unwrap());
+            let (mut length, mut line) = (0, String::new());
+            while reader.read_line(&mut line).is_ok_and(|read| read > 2) {
+                if let Some(text) = line.to_ascii_lowercase().strip_prefix("content-length: ") {
+                    length = text.trim().parse().unwrap();
+                }
+                line.clear();
+            }
+            let mut body = vec![0; length];
+            let number = counted.fetch_add(1, Ordering::SeqCst);
+            let status = statuses.get(usize::try_from(number).unwrap()).copied().unwrap_or(200);
+            let answer = format!("HTTP/1.1 {status} x\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
+            let _ = reader.read_exact(&mut body).and_then(|()| stream.write_all(answer.as_bytes()));
+        }
+    });
+    (address, asked)
+}
+
+fn said(world: &World, script: &str) -> String {
+    let told = shell(world, script, &[]);
+    format!("{}{}", String::from_utf8_lossy(&told.stdout), String::from_utf8_lossy(&told.stderr))
+}
+
+/// Waits until an event is shown with those words.
+fn shown(world: &World, id: &str, words: &str) -> String {
+    let started = Instant::now();
+    loop {
+        let shown = said(world, &format!("twicesafe inbox show jobs {id}"));
+        if shown.contains(words) {
+            return shown;
+        }
+        assert!(started.elapsed() < Duration::from_secs(20), "{words} is not in {shown}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn s26_what_is_resolved_at_the_command_line_is_settled_for_all_that_mean_it() {
+    let world = World::sqlite();
+    let (target, asked) = answering(&[500]);
+    let yaml = format!(
+        "inboxes:\n  jobs: {{ id: event.body.id, intent: event.body.order, recovery: person, in_flight_max: 100ms, deliver: \"http://{target}/x\" }}\n"
+    );
+    file(&world, "twicesafe.yaml", &yaml);
+    let server = Serving::start(&world, &["--config", "twicesafe.yaml"]);
+    server.post("/in/jobs", &json!({ "id": "a", "order": 1 })).unwrap();
+    shown(&world, "a", "jobs a: review");
+    server.post("/in/jobs", &json!({ "id": "b", "order": 1 })).unwrap();
+    shown(&world, "b", "`a` means the same and is decided first: twicesafe inbox show jobs a");
+    let told = said(&world, "twicesafe resolve default/in/jobs a --happened --reason 'it is there'");
+    assert!(told.contains("default/in/jobs a: done"), "{told}");
+    server.post("/in/jobs", &json!({ "id": "c", "order": 1 })).unwrap();
+    shown(&world, "c", "`a` means the same and was handed over: this has its answer.");
+    let told = said(&world, "twicesafe inbox replay jobs b --reason 'look again'");
+    assert!(told.contains("jobs b: "), "{told}");
+    shown(&world, "b", "jobs b: done");
+    assert_eq!(asked.load(Ordering::SeqCst), 1, "a person said that it happened");
+}
+
+#[test]
+fn what_was_done_through_another_event_is_no_dead_letter() {
+    let world = World::sqlite();
+    let (target, asked) = answering(&[404]);
+    let yaml = format!(
+        "inboxes:\n  jobs: {{ id: event.body.id, intent: event.body.order, retries: {{ attempts: 1, base: 10ms }}, deliver: \"http://{target}/x\" }}\n"
+    );
+    file(&world, "twicesafe.yaml", &yaml);
+    let server = Serving::start(&world, &["--config", "twicesafe.yaml"]);
+    server.post("/in/jobs", &json!({ "id": "a", "order": 1 })).unwrap();
+    shown(&world, "a", "jobs a: retryable");
+    assert!(said(&world, "twicesafe inbox list jobs --dead").contains("a  "));
+    server.post("/in/jobs", &json!({ "id": "b", "order": 1 })).unwrap();
+    shown(&world, "b", "jobs b: done");
+    let listed = said(&world, "twicesafe inbox list jobs --dead");
+    assert!(!listed.contains("retryable"), "{listed}");
+    shown(&world, "a", "`b` means the same and was handed over: replay this to have its answer.");
+    said(&world, "twicesafe inbox replay jobs a --reason 'so that it is done'");
+    shown(&world, "a", "jobs a: done");
+    assert_eq!(asked.load(Ordering::SeqCst), 2);
+}
