@@ -28,7 +28,7 @@ use crate::access::{Right, Seen, is_reserved};
 use crate::client::NoStatus;
 use crate::config;
 use crate::gateway;
-use crate::inbox::is_told_by_events;
+use crate::inbox::is_told_by_its_event;
 use crate::server::Shared;
 use message::{Kind, Message};
 use ways::{Way, Ways};
@@ -241,11 +241,12 @@ impl Alerts {
     async fn tell_all(self: &Arc<Self>, occasion: &Occasion, now: Timestamp) -> bool {
         let record = &occasion.stored.record;
         // What the server does for itself is nobody's to decide.
-        let Some(name) =
-            record.name.as_ref().filter(|name| !is_reserved(name.scope.as_str()) && !is_told_by_events(name))
-        else {
+        let Some(name) = record.name.as_ref().filter(|name| !is_reserved(name.scope.as_str())) else {
             return true;
         };
+        if is_told_by_its_event(&self.shared.ledger, &occasion.stored).await {
+            return true;
+        }
         let right = match occasion.kind {
             Kind::Held | Kind::Expired => Right::Approve,
             Kind::Overdue if record.status == Status::Held => Right::Approve,

@@ -124,8 +124,15 @@ async fn in_doubt_with(
     Ok(holds.then_some(meant))
 }
 
-/// Whether people are told of such an intent by the events that stand for it: its own name says nothing to anybody.
-pub(crate) fn is_told_by_events(name: &Name) -> bool {
-    let of_tenant = name.scope.as_str().strip_prefix(TENANT).and_then(|rest| rest.strip_prefix('/'));
-    of_tenant.is_some_and(|rest| rest.starts_with("intent/in/") || rest.starts_with("hint/in/"))
+/// Whether people are told of such an intent by the event that carried it out: its own name says nothing to anybody. Where that one was
+/// decided about, and this was not, they are told of it all the same.
+pub(crate) async fn is_told_by_its_event(ledger: &Ledger, stored: &Stored) -> bool {
+    let scope = stored.record.name.as_ref().map_or("", |name| name.scope.as_str());
+    let of_tenant = scope.strip_prefix(TENANT).and_then(|rest| rest.strip_prefix('/'));
+    if !of_tenant.is_some_and(|rest| rest.starts_with("intent/in/") || rest.starts_with("hint/in/")) {
+        return false;
+    }
+    let Ok(Some(event)) = carrier(ledger, stored).await else { return false };
+    let event = ledger.store().find_id(event).await;
+    event.is_ok_and(|event| event.is_some_and(|event| !event.record.status.is_settled()))
 }

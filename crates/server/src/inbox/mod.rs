@@ -30,7 +30,7 @@ pub use desk::{
     BODY_GONE, BODY_GONE_HINT, EventAt, Putting, event_named, forget_event, park_event, put_event,
     replay_event, scope_of,
 };
-pub(crate) use meaning::is_told_by_events;
+pub(crate) use meaning::is_told_by_its_event;
 pub use meaning::{is_done_otherwise, resolve};
 pub use provider::{
     Entry as ProviderEntry, entries as providers, entry as provider, source as provider_source,

@@ -113,3 +113,21 @@ async fn a_dead_letter_says_why_and_what_to_do() {
         inbox.world.stop().await;
     }
 }
+
+#[tokio::test]
+async fn people_are_told_of_what_was_left_behind_by_an_event_that_was_decided_about() {
+    let hook = Hook::start().await;
+    let people =
+        format!("people:\n  ann: {{ alert: {{ webhook: \"{}\" }}, rights: [review] }}\n", hook.url());
+    let inbox = in_doubt(&people).await;
+    assert_eq!(hook.next().await["intent"]["key"], "paid");
+    // By somebody who knows nothing of what events mean.
+    inbox.pass(Duration::from_secs(1)).await;
+    let name = twicesafe_ledger::Name::new("default/in/shop", "paid").unwrap();
+    let seen = inbox.world.ledger.existing(&name).await.unwrap();
+    let who = twicesafe_ledger::Actor::new("ann").unwrap();
+    let resolution = twicesafe_ledger::Resolution::GiveUp;
+    inbox.world.ledger.resolve(&who, &seen, resolution, "looked").await.unwrap();
+    assert_eq!(hook.next().await["intent"]["scope"], "default/intent/in/shop");
+    inbox.world.stop().await;
+}
