@@ -129,6 +129,10 @@ pub struct Handshake {
     pub when: String,
     /// What it wants to hear: an expression that gives text, `null` (204 and no body), or anything else, which is told as JSON.
     pub answer: String,
+    /// The sender asks before it signs anything. Such a question is answered whoever asks, also by GET, and by headers and query
+    /// alone; it is never an event.
+    #[serde(default)]
+    pub unsigned: bool,
 }
 
 /// Ways to sign; none: a token of this server is needed.

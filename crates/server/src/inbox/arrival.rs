@@ -56,6 +56,11 @@ pub(crate) async fn answer(shared: &Arc<Shared>, request: &mut Request) -> Resul
             "Name it under `inboxes:` in the configuration; the address is /in/NAME.",
         )
     })?;
+    if inbox.is_asked_unsigned
+        && let Some(response) = handshake(&inbox, &asked(&inbox, request))
+    {
+        return Ok(response);
+    }
     if request.method != Method::POST {
         return Err(crate::api::wrong_method("POST"));
     }
@@ -228,6 +233,12 @@ async fn taken(shared: &Shared, inbox: &Inbox, request: &Request) -> Result<Arri
     }
     count("arrived");
     Ok(Arrival::Events { taken, due_in: due_in(inbox, ledger_ms) })
+}
+
+/// What is seen of a question that nobody has signed: its headers and its query.
+fn asked(inbox: &Inbox, request: &Request) -> Value {
+    let reads_header = |name: &str| inbox.reads(&["headers", name]);
+    event::view(&request.headers, reads_header, request.uri.query(), None)
 }
 
 fn handshake(inbox: &Inbox, view: &Value) -> Option<Response> {

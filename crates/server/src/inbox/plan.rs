@@ -79,6 +79,8 @@ pub(crate) struct Inbox {
     pub(crate) is_array: bool,
     /// What tells a question from an event, and what it wants to hear.
     pub(crate) handshake: Option<(Expression, Expression)>,
+    /// It is asked before anything is signed.
+    pub(crate) is_asked_unsigned: bool,
     pub(crate) target: Target,
     pub(crate) respond: Respond,
     pub(crate) signing: Option<hmac::Key>,
@@ -162,6 +164,15 @@ impl Inbox {
             let when = expression("provider.handshake.when", Some(&handshake.when))?;
             Some((when, expression("provider.handshake.answer", Some(&handshake.answer))?))
         });
+        let is_asked_unsigned = known.handshake.as_ref().is_some_and(|handshake| handshake.unsigned);
+        // They would see none; this tells it beforehand.
+        let reads_body = |(when, answer): &(Expression, Expression)| {
+            [when, answer].iter().any(|expression| expression.text().contains("event.body"))
+        };
+        if is_asked_unsigned && handshake.as_ref().is_some_and(reads_body) {
+            let words = "what is not signed is known by `event.query` and `event.headers` alone: leave `event.body` out";
+            notes.take::<()>("provider.handshake", Err(words.to_owned()));
+        }
         if version.is_some() && lane.is_none() {
             notes.take::<()>("version", Err("a version is one of something: write `lane:`".to_owned()));
         }
@@ -233,6 +244,7 @@ impl Inbox {
             hint,
             is_array: known.array,
             handshake,
+            is_asked_unsigned,
             target,
             respond,
             signing,

@@ -110,6 +110,10 @@ fn what_is_wrong_is_said() {
             "{ provider: { signature: { header: x, algorithm: hmac-sha256, signs: '{bdy}' } }, secrets: [x] }",
             "`{bdy}` is nothing that is signed",
         ),
+        (
+            "{ provider: { signature: { header: x, algorithm: hmac-sha256 }, id: event.body.id, handshake: { when: event.body.c, answer: event.body.c, unsigned: true } }, secrets: [x], deliver: 'http://127.0.0.1:1/x' }",
+            "inboxes.shop.provider.handshake: what is not signed is known by",
+        ),
         ("{ provider: { signature: { header: x, algorithm: md5 } }, secrets: [x] }", "unknown variant `md5`"),
     ] {
         check(inbox, true, words);
