@@ -35,7 +35,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::Method;
-use hyper::header::{CONTENT_SECURITY_POLICY, HeaderMap, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use hyper::header::HeaderMap;
 use serde::{Deserialize, Serialize};
 use twicesafe_ledger::{Code, Name, Status};
 
@@ -191,12 +191,7 @@ struct Arrival<'a> {
 
 /// Answers whatever comes to `/to/`.
 pub(crate) async fn answer(shared: &Arc<Shared>, request: &mut Request) -> Result<Response, Problem> {
-    let mut response = found(shared, request).await?;
-    // What a destination answers is data. Opened in a browser, it must not act in the name of this server.
-    for (name, value) in [(CONTENT_SECURITY_POLICY, "sandbox"), (X_CONTENT_TYPE_OPTIONS, "nosniff")] {
-        response.headers.insert(name, HeaderValue::from_static(value));
-    }
-    Ok(response)
+    Ok(found(shared, request).await?.as_data())
 }
 
 async fn found(shared: &Arc<Shared>, request: &mut Request) -> Result<Response, Problem> {

@@ -57,6 +57,13 @@ impl Response {
         self
     }
 
+    /// What others wrote is data. Opened in a browser, it must not act in the name of this server.
+    #[must_use]
+    pub(crate) fn as_data(self) -> Self {
+        let (policy, sniffing) = (HeaderValue::from_static("sandbox"), HeaderValue::from_static("nosniff"));
+        self.header("content-security-policy", policy).header("x-content-type-options", sniffing)
+    }
+
     fn into_hyper(self) -> hyper::Response<Body> {
         let mut response = hyper::Response::new(self.body);
         *response.status_mut() = self.status;

@@ -498,6 +498,7 @@ async fn s36_a_question_that_nobody_signs_is_answered_and_lets_no_event_in() {
         let heard = inbox.world.send(method, "/in/shop?verify=mine&challenge=a%3Cb", &[], b"").await;
         assert_eq!((heard.status, heard.text.as_str()), (200, "a<b"), "{heard:?}");
         assert_eq!(heard.headers["content-type"], "text/plain; charset=utf-8");
+        assert_eq!(heard.headers["x-content-type-options"], "nosniff", "a browser makes no page of it");
     }
     // Anything else is as before, and what comes along with a question is no event.
     inbox.world.send("GET", "/in/shop?verify=other&challenge=1", &[], b"").await.refused(405, "TS0071");
