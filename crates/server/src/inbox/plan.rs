@@ -331,7 +331,9 @@ fn target(deliver: &Deliver, configuration: &Configuration) -> Result<Target, St
                     "this is not an address; write http://127.0.0.1:5678/webhook/orders, or {{ to: {to} }} for a destination"
                 )
             };
-            if let Some(words) = mended(&text) {
+            let names_one =
+                text.split('/').next().is_some_and(|name| configuration.destinations.contains_key(name));
+            if let Some(words) = mended(&text).filter(|_| !names_one) {
                 return Err(words.to_owned());
             }
             let uri: Uri = text.parse().map_err(|_| wrong())?;

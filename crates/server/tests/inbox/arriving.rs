@@ -489,28 +489,45 @@ async fn s36_a_question_that_nobody_signs_is_answered_and_lets_no_event_in() {
       signature: { header: X-Hub-Signature-256, prefix: \"sha256=\", algorithm: hmac-sha256, encoding: hex }
       id: event.body.id
       handshake:
-        when: \"has(event.query.challenge) && event.query.verify == 'mine'\"
-        answer: event.query.challenge
+        when: \"'hub.challenge' in event.query && event.query['hub.verify_token'] == 'mine'\"
+        answer: event.query['hub.challenge']
         unsigned: true
 ";
     let inbox = Inbox::with(rules).await;
     for method in ["GET", "POST"] {
-        let heard = inbox.world.send(method, "/in/shop?verify=mine&challenge=a%3Cb", &[], b"").await;
+        let heard =
+            inbox.world.send(method, "/in/shop?hub.verify_token=mine&hub.challenge=a%3Cb", &[], b"").await;
         assert_eq!((heard.status, heard.text.as_str()), (200, "a<b"), "{heard:?}");
         assert_eq!(heard.headers["content-type"], "text/plain; charset=utf-8");
         assert_eq!(heard.headers["x-content-type-options"], "nosniff", "a browser makes no page of it");
     }
     // Anything else is as before, and what comes along with a question is no event.
-    inbox.world.send("GET", "/in/shop?verify=other&challenge=1", &[], b"").await.refused(405, "TS0071");
+    inbox
+        .world
+        .send("GET", "/in/shop?hub.verify_token=other&hub.challenge=1", &[], b"")
+        .await
+        .refused(405, "TS0071");
     let json = [("content-type", "application/json")];
     inbox
         .world
-        .send("POST", "/in/shop?verify=other&challenge=1", &json, b"{\"id\": 1}")
+        .send("POST", "/in/shop?hub.verify_token=other&hub.challenge=1", &json, b"{\"id\": 1}")
         .await
         .refused(401, "TS0111");
-    let asked = inbox.world.send("POST", "/in/shop?verify=mine&challenge=1", &json, b"{\"id\": 1}").await;
+    let asked = inbox
+        .world
+        .send("POST", "/in/shop?hub.verify_token=mine&hub.challenge=1", &json, b"{\"id\": 1}")
+        .await;
     assert_eq!((asked.status, asked.text.as_str()), (200, "1"));
     assert_eq!(inbox.world.get("/v1/intents?scope=default/in/shop").await.json["intents"], json!([]));
     inbox.requests(0).await;
     inbox.world.stop().await;
+    // Who signs nothing at all has a token, and asks without it.
+    let asks = "  jobs: { provider: { id: event.body.id, handshake: { when: has(event.query.validationToken), answer: event.query.validationToken, unsigned: true } }, deliver: \"TARGET/jobs\" }\n";
+    let jobs = Inbox::and("", asks).await;
+    let heard = jobs
+        .world
+        .send("POST", "/in/jobs?validationToken=a%20b", &[("content-type", "text/plain")], b"")
+        .await;
+    assert_eq!((heard.status, heard.text.as_str()), (200, "a b"), "{heard:?}");
+    jobs.world.stop().await;
 }

@@ -40,6 +40,10 @@ fn what_is_wrong_is_said() {
             "or { to: crm/contacts } for a destination",
         ),
         (
+            "{ provider: stripe, secrets: [x], deliver: crm.v2/contacts }\ndestinations:\n  crm.v2: { base: 'https://crm.example' }",
+            "or { to: crm.v2/contacts } for a destination",
+        ),
+        (
             "{ provider: stripe, secrets: ['${NOBODY_SETS_THIS}'], deliver: 'http://127.0.0.1:1/x' }",
             "NOBODY_SETS_THIS is not set",
         ),
