@@ -142,6 +142,7 @@ impl World {
     /// The status of an intent, as the ledger tells it.
     pub(crate) fn status(&self, key: &str) -> String {
         let shown = said(self.twicesafe(&["show", "shop/mail.send", key, "--json"]));
+        shown.check(0, &[]);
         let shown: serde_json::Value = serde_json::from_str(&shown.text()).unwrap();
         shown["status"].as_str().unwrap().to_owned()
     }
