@@ -191,7 +191,7 @@ struct Arrival<'a> {
 
 /// Answers whatever comes to `/to/`.
 pub(crate) async fn answer(shared: &Arc<Shared>, request: &mut Request) -> Result<Response, Problem> {
-    Ok(found(shared, request).await?.as_data())
+    Ok(found(shared, request).await?.harmless())
 }
 
 async fn found(shared: &Arc<Shared>, request: &mut Request) -> Result<Response, Problem> {

@@ -59,7 +59,7 @@ impl Response {
 
     /// What others wrote is data. Opened in a browser, it must not act in the name of this server.
     #[must_use]
-    pub(crate) fn as_data(self) -> Self {
+    pub(crate) fn harmless(self) -> Self {
         let (policy, sniffing) = (HeaderValue::from_static("sandbox"), HeaderValue::from_static("nosniff"));
         self.header("content-security-policy", policy).header("x-content-type-options", sniffing)
     }

@@ -247,8 +247,8 @@ fn handshake(inbox: &Inbox, view: &Value) -> Option<Response> {
     when.holds(&sight).ok().filter(|holds| *holds)?;
     Some(match answer.value(&sight).ok()? {
         Value::Null => Response::empty(StatusCode::NO_CONTENT),
-        Value::String(text) => Response::whole(StatusCode::OK, "text/plain; charset=utf-8", text).as_data(),
-        other => Response::json(StatusCode::OK, &other).as_data(),
+        Value::String(text) => Response::whole(StatusCode::OK, "text/plain; charset=utf-8", text).harmless(),
+        other => Response::json(StatusCode::OK, &other).harmless(),
     })
 }
 
@@ -418,7 +418,7 @@ async fn awaited(shared: &Shared, accepted: &Accepted, request: &Request, within
     let record = &stored.record;
     let mut response = match (record.status, &record.answer) {
         (Status::Done, Some(answer)) if !record.is_tombstone() => {
-            let mut response = answer_kept(answer).as_data();
+            let mut response = answer_kept(answer).harmless();
             NOTED.iter().for_each(|noted| drop(response.headers.remove(*noted)));
             response
         }
