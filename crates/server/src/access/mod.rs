@@ -66,6 +66,11 @@ impl Access {
         self.tokens.refresh(REFRESH).await
     }
 
+    /// Whether it is time.
+    pub(crate) fn is_stale(&self) -> bool {
+        self.tokens.are_older_than(REFRESH)
+    }
+
     /// Whether it is time, and nobody else does.
     pub(crate) fn is_due(&self) -> bool {
         self.tokens.are_due(REFRESH)

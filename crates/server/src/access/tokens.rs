@@ -276,11 +276,14 @@ impl Tokens {
         Box::pin(self.read_again(older_than)).await
     }
 
+    pub(super) fn are_older_than(&self, span: Duration) -> bool {
+        self.known().read_at.elapsed() >= span
+    }
+
     /// Whether they are to be read again, and nobody is about to, or has just tried in vain.
     pub(super) fn are_due(&self, older_than: Duration) -> bool {
         let may_read = |failed_at: Option<Instant>| failed_at.is_none_or(|at| at.elapsed() >= FAILED_FOR);
-        self.known().read_at.elapsed() >= older_than
-            && self.reading.try_lock().is_ok_and(|failed_at| may_read(*failed_at))
+        self.are_older_than(older_than) && self.reading.try_lock().is_ok_and(|failed_at| may_read(*failed_at))
     }
 
     async fn read_again(&self, older_than: Duration) -> Result<(), Problem> {

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use twicesafe_ledger::{ANSWER_BYTES_MAX, Answer, Body, ExternalId};
 
 use super::passing::{PASSED_BYTES_MAX, Passed};
-use super::sending::body_view;
+use super::sending::{body_view, is_json, without_mark};
 use super::upstream::{Failure, Lent};
 
 /// What the head of a kept answer begins with.
@@ -113,10 +113,8 @@ impl Whole {
         let headers: Map<String, Value> = self.headers.iter().filter_map(header).collect();
         let body = match &self.body {
             // Many say that their JSON is text.
-            Body::Kept(bytes) if bytes.trim_ascii_start().starts_with(b"{") => {
-                body_view(String::new(), bytes)
-            }
-            Body::Kept(bytes) => body_view(self.media_type(), bytes),
+            Body::Kept(bytes) if looks_like_json(bytes) => body_view(String::new(), &without_mark(bytes)),
+            Body::Kept(bytes) => body_view(self.media_type(), &without_mark(bytes)),
             Body::NotKept { .. } => Value::Null,
         };
         super::outcome::answer_view(self.status.as_u16(), Value::Object(headers), body)
@@ -125,8 +123,11 @@ impl Whole {
     /// Whether expressions see its body, as far as there is one. A page for people is not what an API answers.
     pub(crate) fn has_read_body(&self, view: &Value) -> bool {
         let Body::Kept(bytes) = &self.body else { return false };
-        let is_page = view["body"].is_string() && self.media_type().ends_with("html");
-        bytes.is_empty() || !view["body"].is_null() && !is_page || bytes.trim_ascii() == b"null"
+        let media_type = self.media_type();
+        let is_text = view["body"].is_string() && !bytes.trim_ascii_start().starts_with(b"\"");
+        let says_json = is_json(&media_type) || looks_like_json(bytes);
+        let is_other = is_text && (says_json || media_type.ends_with("html"));
+        bytes.is_empty() || !view["body"].is_null() && !is_other || bytes.trim_ascii() == b"null"
     }
 
     fn media_type(&self) -> String {
@@ -176,6 +177,10 @@ impl Whole {
         };
         Self { status, headers, body: answer.body.clone() }
     }
+}
+
+fn looks_like_json(body: &Bytes) -> bool {
+    without_mark(body).trim_ascii_start().first().is_some_and(|byte| b"{[".contains(byte))
 }
 
 /// When a destination asks to be tried again.

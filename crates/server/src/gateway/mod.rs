@@ -205,9 +205,11 @@ async fn found(shared: &Arc<Shared>, request: &mut Request) -> Result<Response, 
             "Use the method that is meant.",
         ));
     }
-    match pattern::is_read(&request.method) || is_only_watched(shared, request.path()) {
-        true => refresh_or_go_on(shared).await,
-        false => shared.access.refresh().await?,
+    if shared.access.is_stale() {
+        match is_recorded(shared, request) {
+            false => refresh_or_go_on(shared).await,
+            true => shared.access.refresh().await?,
+        }
     }
     let principal = shared.access.principal_by_own_header(request).await?;
     carried(shared, principal, request).await
@@ -223,13 +225,14 @@ async fn refresh_or_go_on(shared: &Arc<Shared>) {
     }
 }
 
-/// Whether nothing that goes to that destination depends on the ledger.
-fn is_only_watched(shared: &Shared, path: &str) -> bool {
-    let name = path.strip_prefix(PREFIX).unwrap_or_default().split('/').next().unwrap_or_default();
-    let is_watched = |destination: &Arc<Destination>| {
-        destination.routes.iter().chain([&destination.unrouted]).all(|route| route.mode == Mode::Observe)
-    };
-    shared.destinations().get(name).is_some_and(is_watched)
+/// Whether a request would be guarded, by its route.
+fn is_recorded(shared: &Shared, request: &Request) -> bool {
+    let rest = request.path().strip_prefix(PREFIX).unwrap_or_default();
+    let (name, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let (destinations, path) = (shared.destinations(), pattern::canonical_path(&format!("/{path}")));
+    let (Some(destination), Some(path)) = (destinations.get(name), path) else { return true };
+    let (route, _) = destination.route(&request.method, &path);
+    !route.lets_pass(&request.method) && (route.mode == Mode::Guard || destination.pins.is_some())
 }
 
 /// The same for somebody who is known: what an inbox hands over to a destination.

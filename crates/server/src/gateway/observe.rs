@@ -9,7 +9,7 @@ use hyper::HeaderMap;
 use serde_json::{Value, json};
 use twicesafe_ledger::{
     Answer, Claimed, Code, Error, Fingerprint, Intent, Key, KeyPart, Name, Outcome, Policy, Recipe, Recovery,
-    Refusal, StoreError, Trouble,
+    Refusal, Trouble,
 };
 
 use super::act::{self, Caller, Errand};
@@ -244,7 +244,7 @@ impl Recording {
             return None;
         }
         let why = match tokio::time::timeout(RECORDED_WITHIN, asked).await {
-            Ok(Err(Error::Store(error @ StoreError::Away(_)))) => error.to_string(),
+            Ok(Err(Error::Store(error))) => error.to_string(),
             Ok(said) => return Some(said),
             Err(_) => "the ledger does not answer in time".to_owned(),
         };

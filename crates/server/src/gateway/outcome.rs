@@ -57,7 +57,10 @@ impl Table {
             // A reading about a field that the answer does not have does not fit. Where the body was not read nobody knows, and then
             // nothing is taken for a success that may be none, nor for something that did not happen.
             let is_told = seen.has_read_body || !when.speaks_of_bodies();
-            let matters = (reading.means == Meaning::Answered) != (by_status == Meaning::Answered);
+            let is_sure =
+                |meaning| matches!(meaning, Meaning::Refused | Meaning::NotSent | Meaning::PassedOn);
+            let matters = is_sure(reading.means) != is_sure(by_status)
+                || (reading.means == Meaning::Answered) != (by_status == Meaning::Answered);
             match is_told {
                 true => when.holds(&seen.sight).unwrap_or(false).then_some(reading.means),
                 false => matters.then_some(Meaning::Unknown),

@@ -35,6 +35,8 @@ impl Pattern {
             _ => return wrong("does not begin with a method in capital letters, or ANY"),
         };
         let Some(path) = path.trim().strip_prefix('/') else { return wrong("has a path without a slash") };
+        // As of a request: with a slash at the end it is no other address.
+        let path = path.strip_suffix('/').unwrap_or(path);
         let mut steps: Vec<Step> = Vec::new();
         let mut is_open = false;
         for step in path.split('/') {
@@ -244,6 +246,7 @@ mod tests {
             ("POST /a/{x}", "POST /a/b", true),
             ("POST /a/*", "POST /a", true),
             ("POST /a/{x}", "POST /a/", false),
+            ("POST /a/", "POST /a", true),
             ("POST /a/b", "POST /a/{x}", false),
             ("POST /a/{x}", "POST /a/*", false),
             ("POST /a/{x}", "POST /a/b/c", false),
@@ -287,6 +290,8 @@ mod tests {
         check("POST /contacts", Method::POST, "/contacts", Some(&[]));
         check("POST /contacts", Method::PUT, "/contacts", None);
         check("POST /contacts", Method::POST, "/contacts/", Some(&[]));
+        check("POST /contacts/", Method::POST, "/contacts/", Some(&[]));
+        check("POST /contacts/", Method::POST, "/contacts", Some(&[]));
         check("POST /c/{id}/notes", Method::POST, "/c/7/notes", Some(&[("id", "7")]));
         check("POST /c/{id}/notes", Method::POST, "/c//notes", None);
         check("ANY /api/*", Method::PATCH, "/api/a/b", Some(&[]));

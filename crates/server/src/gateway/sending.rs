@@ -220,13 +220,20 @@ pub(crate) fn is_credential(name: &HeaderName) -> bool {
 
 /// The same of parameters in an address.
 fn is_credential_in_query(name: &str) -> bool {
-    HeaderName::from_bytes(name.to_ascii_lowercase().replace('_', "-").as_bytes())
-        .is_ok_and(|name| is_credential(&name))
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
+    let name: String = name.chars().map(plain).collect();
+    HeaderName::from_bytes(name.trim_matches('-').as_bytes()).is_ok_and(|name| is_credential(&name))
 }
+
+/// Short names that addresses have for secrets.
+const SHORT_SECRETS: [&str; 8] = ["key", "sig", "code", "hmac", "jwt", "pwd", "pass", "passwd"];
 
 /// What is left of a query without what says who somebody is, as it is written.
 pub(crate) fn without_credentials(query: &str) -> Option<String> {
-    let is_harmless = |part: &&str| !pairs(part).iter().any(|(name, _)| is_credential_in_query(name));
+    let is_secret = |(name, _): &(String, String)| {
+        is_credential_in_query(name) || SHORT_SECRETS.contains(&name.to_ascii_lowercase().as_str())
+    };
+    let is_harmless = |part: &&str| !pairs(part).iter().any(is_secret);
     let left: Vec<&str> = query.split('&').filter(is_harmless).collect();
     (!left.is_empty()).then(|| left.join("&"))
 }
@@ -313,6 +320,12 @@ pub(crate) fn is_json(media_type: &str) -> bool {
 
 /// Largest body that expressions see.
 pub(crate) const VIEWED_BYTES_MAX: usize = 1 << 20;
+
+/// A body without the mark that some senders begin UTF-8 with. It is handed over with it, as it was signed.
+pub(crate) fn without_mark(body: &Bytes) -> Bytes {
+    let mark = "\u{feff}".as_bytes();
+    if body.starts_with(mark) { body.slice(mark.len()..) } else { body.clone() }
+}
 
 /// A body as expressions see it: JSON and forms by their fields, other text as it is, and nothing of the rest.
 pub(crate) fn body_view(media_type: String, body: &Bytes) -> Value {

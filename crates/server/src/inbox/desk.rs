@@ -205,9 +205,12 @@ pub async fn replay_event(
             decided_with_another(&ledger, &dossier.stored, &meant).await?;
             ledger.resolve(By::from(who), &meant, Resolution::GiveUp, reason).await?;
         }
-        let name = meant.record.name.as_ref().ok_or(Refusal::Purged)?;
-        let given_up = ledger.existing(name).await?;
-        ledger.reset(By::from(who), &given_up, reason).await?;
+        // Unless what comes next stands for itself: then nobody would carry this one out.
+        if record.status != Status::Done && replayed(&ledger, &dossier.stored).await?.is_none() {
+            let name = meant.record.name.as_ref().ok_or(Refusal::Purged)?;
+            let given_up = ledger.existing(name).await?;
+            ledger.reset(By::from(who), &given_up, reason).await?;
+        }
     }
     if !record.status.is_settled() {
         park_event(&ledger, who, inbox, id, reason).await?;
@@ -223,10 +226,10 @@ async fn decided_with_another(ledger: &Ledger, event: &Stored, meant: &Stored) -
     let Some(other) = carrier(ledger, meant).await?.filter(|carrier| *carrier != event.id) else {
         return Ok(());
     };
-    let other = ledger.store().find_id(other).await?;
-    match other.is_some_and(|other| other.record.status == Status::Review) {
-        true => Err(Refusal::WrongStatus(Status::Review).into()),
-        false => Ok(()),
+    let other = ledger.store().find_id(other).await?.map(|other| other.record.status);
+    match other.filter(|status| !status.is_settled()) {
+        Some(status) => Err(Refusal::WrongStatus(status).into()),
+        None => Ok(()),
     }
 }
 

@@ -6,7 +6,9 @@ use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Map, Value};
 
 use super::verify::Verifier;
-use crate::gateway::sending::{Sending, body_view_within, is_between_two, is_credential, is_idle};
+use crate::gateway::sending::{
+    Sending, body_view_within, is_between_two, is_credential, is_idle, without_mark,
+};
 use crate::http::request::{pairs, percent_decoded};
 
 /// Events in one request.
@@ -88,12 +90,6 @@ pub(crate) fn why_unread(headers: &HeaderMap, body: &Bytes) -> Option<String> {
 /// The view of one event of several: the body is its own.
 pub(crate) fn view_of_one(whole: &Value, body: Value) -> Value {
     view_with(whole["headers"].clone(), whole["query"].clone(), body)
-}
-
-/// A body without the mark that some senders begin UTF-8 with. It is handed over with it, as it was signed.
-fn without_mark(body: &Bytes) -> Bytes {
-    let mark = "\u{feff}".as_bytes();
-    if body.starts_with(mark) { body.slice(mark.len()..) } else { body.clone() }
 }
 
 /// The type of a body. What begins like JSON is neither a form nor text, whatever `curl -d` says or a sender that says nothing better.

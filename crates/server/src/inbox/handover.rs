@@ -14,8 +14,8 @@ use hyper::{Method, StatusCode};
 use ring::hmac;
 use serde_json::{Value, json};
 use twicesafe_ledger::{
-    Answer, Attempt, Body, Code, Counts, Dossier, Error, Intent, IntentId, Key, Name, Outcome, Policy,
-    Refusal, Status, Trouble,
+    Answer, Attempt, Body, Code, Counts, Dossier, Error, Intent, IntentId, Key, Name, OnReview, Outcome,
+    Policy, Refusal, Status, Trouble,
 };
 
 use super::event::{Event, in_header};
@@ -175,6 +175,12 @@ impl Handover {
                 let head = "HTTP 200\ntwicesafe-same-as: no longer kept\n".into();
                 Outcome::Answered(Answer { head, ..Answer::default() })
             }
+            // Where what is in review lets others of its object pass, so does this one: it waits for its own decision (S15).
+            Err(Error::Review) if self.inbox.policy.on_review == OnReview::Pass => Outcome::Unknown {
+                reason: "another event that means the same is in review".into(),
+                retry_after: None,
+                park: true,
+            },
             // Nothing of this one was sent: what is in doubt is the other one's attempt, and a person decides about that.
             Err(Error::Review) => Outcome::NotSent {
                 reason: "another event that means the same is in review".into(),

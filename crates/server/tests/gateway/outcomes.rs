@@ -148,6 +148,8 @@ async fn s19_what_cannot_be_read_is_not_taken_for_a_success() {
         ("packed", "content-type: application/json\r\ncontent-encoding: gzip", packed.to_vec(), "review"),
         ("large", "content-type: application/json", large.into_bytes(), "review"),
         ("page", "content-type: text/html", page.to_vec(), "review"),
+        ("marked", "content-type: application/json", "\u{feff}{\"ok\":false}".as_bytes().to_vec(), "failed"),
+        ("broken", "content-type: application/json", br#"{"ok":false"#.to_vec(), "review"),
         ("empty", "content-type: text/plain", Vec::new(), "done"),
         ("words", "content-type: text/plain", b"ok".to_vec(), "done"),
     ] {

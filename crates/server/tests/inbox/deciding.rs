@@ -41,7 +41,7 @@ async fn the_query_of_the_address_is_shown_and_handed_over_beside_the_event() {
         ("webhook-signature", &signature),
     ];
     // What may be a secret is not kept (S41).
-    let path = "/in/shop?flow=a%20b&access_token=s3cret&step=2";
+    let path = "/in/shop?flow=a%20b&access_token=s3cret&auth%5Btoken%5D=s3cret&sig=s3cret&step=2";
     assert_eq!(inbox.world.send("POST", path, &headers, body.as_bytes()).await.status, 200);
     let shown = inbox.status("evt_1", "done").await;
     assert_eq!((&shown["query"], &shown["version"]), (&json!("flow=a%20b&step=2"), &json!(3)));

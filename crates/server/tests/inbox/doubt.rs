@@ -131,3 +131,19 @@ async fn people_are_told_of_what_was_left_behind_by_an_event_that_was_decided_ab
     assert_eq!(hook.next().await["intent"]["scope"], "default/intent/in/shop");
     inbox.world.stop().await;
 }
+
+#[tokio::test]
+async fn s15_where_a_review_lets_others_pass_so_does_what_means_the_same() {
+    let rules = RULES.replace("event.body.order", "event.body.version");
+    let rules = format!("{rules}    lane: event.body.order\n    on_review: pass\n");
+    let inbox = Inbox::with(&rules).await;
+    inbox.target.script([Do::ActAndSay(500, json!({}))]);
+    inbox.send("paid", &order(1, 1)).await;
+    inbox.status("paid", "review").await;
+    inbox.send("approved", &order(1, 1)).await;
+    inbox.status("approved", "review").await;
+    inbox.send("shipped", &order(1, 2)).await;
+    inbox.status("shipped", "done").await;
+    inbox.requests(2).await;
+    inbox.world.stop().await;
+}
