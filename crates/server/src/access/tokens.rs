@@ -261,7 +261,10 @@ impl Tokens {
         // Tokens end by ledger time; most have no end, and then nobody need ask for it.
         let now = match token.expires_at {
             // Boxed, as below.
-            Some(_) => Box::pin(self.ledger.store().now()).await?,
+            Some(_) => match tokio::time::timeout(READ_WITHIN, Box::pin(self.ledger.store().now())).await {
+                Ok(now) => now?,
+                Err(_) => return Err(away()),
+            },
             None => Timestamp::default(),
         };
         Ok(Some(token).filter(|token| token.is_good(now)))
@@ -291,10 +294,6 @@ impl Tokens {
         if self.known().read_at.elapsed() < older_than {
             return Ok(());
         }
-        let away = || {
-            Problem::new(Code::LedgerAway, Code::LedgerAway.title(), "Ask again, or ask another server.")
-                .retry_after(FAILED_FOR)
-        };
         // Those who waited here are told the same; each finding out for itself would make them wait for ever.
         if failed_at.is_some_and(|at| at.elapsed() < FAILED_FOR) {
             return Err(away());
@@ -314,6 +313,11 @@ impl Tokens {
             }
         }
     }
+}
+
+fn away() -> Problem {
+    Problem::new(Code::LedgerAway, Code::LedgerAway.title(), "Ask again, or ask another server.")
+        .retry_after(FAILED_FOR)
 }
 
 async fn read(ledger: &Ledger) -> Result<Known, ServerError> {
