@@ -13,6 +13,7 @@ use twicesafe_store::{Address, Applied, Dossier, Options, Order, Store, StoreErr
 
 use crate::attempt::{Attempt, Permit};
 use crate::error::Error;
+use crate::finish::Leftover;
 use crate::heartbeat::Heartbeat;
 use crate::intent::{Input, Intent, REQUEST_BYTES_MAX};
 use crate::remote::Beliefs;
@@ -46,6 +47,7 @@ struct Inner {
     beliefs: Beliefs,
     /// Acts and lookups that are under way here.
     under_way: watch::Sender<usize>,
+    leftover: Leftover,
 }
 
 /// How a ledger is opened.
@@ -105,6 +107,12 @@ impl Open {
 
 /// Something that is under way: a claim, an act, a lookup.
 pub struct UnderWay(Ledger);
+
+impl UnderWay {
+    pub(crate) fn ledger(&self) -> &Ledger {
+        &self.0
+    }
+}
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
@@ -181,9 +189,9 @@ impl Ledger {
         let (alarms, _) = broadcast::channel(ALARMS_MAX);
         let (changes, _) = broadcast::channel(CHANGES_MAX);
         let (made_ready, _) = broadcast::channel(CHANGES_MAX);
-        let (suspicion, beliefs) = Default::default();
+        let (suspicion, beliefs, leftover) = Default::default();
         let (under_way, _) = watch::channel(0);
-        let inner = Inner { store, alarms, changes, made_ready, suspicion, beliefs, under_way };
+        let inner = Inner { store, alarms, changes, made_ready, suspicion, beliefs, under_way, leftover };
         Self { inner: Arc::new(inner), actor }
     }
 
@@ -195,7 +203,8 @@ impl Ledger {
     }
 
     /// Waits until everything that was begun here is settled: acts go on when their callers have left (S13), and a process
-    /// that ends meanwhile leaves them in doubt.
+    /// that ends meanwhile leaves them in doubt. What needs no more than the ledger, to store an outcome or to give back a permit
+    /// that nobody used, is done without this, too: a runtime that ends waits for it for up to 5 s.
     pub async fn at_rest(&self) {
         // The sender is ours: it cannot be gone.
         let _ = self.inner.under_way.subscribe().wait_for(|count| *count == 0).await;
@@ -213,6 +222,10 @@ impl Ledger {
 
     pub(crate) fn with_actor(&self, actor: Actor) -> Self {
         Self { inner: self.inner.clone(), actor }
+    }
+
+    pub(crate) fn leftover(&self) -> &Leftover {
+        &self.inner.leftover
     }
 
     pub(crate) fn beliefs(&self) -> &Beliefs {
@@ -234,9 +247,11 @@ impl Ledger {
         self.inner.alarms.subscribe()
     }
 
-    /// Claims an intent: leave to act, or what came of it. Does not wait.
+    /// Claims an intent: leave to act, or what came of it. Does not wait. Dropped before it is done, it gives a permit back.
     pub async fn claim(&self, intent: &Intent) -> Result<Claimed, Error> {
-        self.claim_with(intent, new_command_id(), Grant::Permit).await
+        let started = Tick::now();
+        let told = self.claim_for_one_who_may_leave(intent, started).await?;
+        self.claimed(intent, started, told.into_applied())
     }
 
     /// Accepts an intent without acting: somebody claims it when it is due.

@@ -53,6 +53,7 @@
 mod accept;
 mod attempt;
 mod error;
+mod finish;
 mod heartbeat;
 mod intent;
 mod ledger;
@@ -64,6 +65,7 @@ mod sweep;
 mod transaction;
 mod trouble;
 mod turn;
+mod unused;
 
 pub use accept::Accepted;
 pub use attempt::{Attempt, Permit};

@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::intent::Intent;
 use crate::ledger::Ledger;
 use crate::run::ANSWER_BYTES_MAX;
+use crate::turn::Claimant;
 
 /// Most intents whose record is remembered between claim and settle. What is not remembered is read.
 const BELIEFS_MAX: usize = 16_384;
@@ -26,15 +27,17 @@ pub struct Held {
 
 impl Ledger {
     /// Claims for somebody who acts elsewhere. Waits for another's answer, a lane or a due time (S8) until `patience` ends.
-    /// The same command again gets the same permit (S12).
+    /// The same command again gets the same permit (S12). Without an id nobody can send it again: a permit goes back if its
+    /// caller has left.
     pub async fn claim_remotely(
         &self,
         intent: &Intent,
-        id: CommandId,
+        id: Option<CommandId>,
         patience: impl Future<Output = ()>,
     ) -> Result<Applied, Error> {
         let patience = std::pin::pin!(futures_util::FutureExt::fuse(patience));
-        let applied = self.turn(intent, Some(id), patience).await?.applied;
+        let turn = self.turn(intent, Claimant::Elsewhere(id), patience).await?;
+        let applied = turn.told.into_applied();
         self.remember(&applied);
         Ok(applied)
     }

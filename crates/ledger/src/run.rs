@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::Fuse;
+use tokio::sync::oneshot;
 use twicesafe_core::journal::Event;
 use twicesafe_core::{Answer, Finding, Grant, Report, Status, Verdict};
 use twicesafe_store::{Order, Stored, Tick};
@@ -14,7 +15,8 @@ use crate::error::Error;
 use crate::intent::{Intent, LookupFn};
 use crate::ledger::{Claimed, Given, Ledger, given, new_command_id};
 use crate::trouble::Trouble;
-use crate::turn::{RETRY_AFTER_DEFAULT, Turn};
+use crate::turn::{Claimant, RETRY_AFTER_DEFAULT, Turn};
+use crate::unused::{Told, Unused};
 
 /// Largest body of an answer that is kept; of a larger one only length and digest are (S20).
 pub const ANSWER_BYTES_MAX: usize = 8 << 20;
@@ -40,11 +42,11 @@ impl Ledger {
         Fut: Future<Output = Result<Answer, Trouble>> + Send + 'static,
     {
         let mut patience = std::pin::pin!(tokio::time::sleep(intent.wait).fuse());
-        let permit = match self.own_turn(&intent, patience.as_mut()).await {
-            Ok(permit) => permit,
+        let own = match self.own_turn(&intent, patience.as_mut()).await {
+            Ok(own) => own,
             Err(ended) => return ended.result,
         };
-        let stored = act_and_settle(permit, act).await?;
+        let stored = act_and_settle(own, act).await?;
         match told(&stored) {
             // A lookup can tell at once; without one the next caller is told the same.
             Err(Error::Pending { .. })
@@ -53,7 +55,8 @@ impl Ledger {
                 match self.own_turn(&intent, patience).await {
                     Err(ended) => ended.result.map(|given| Given { replayed: false, ..given }),
                     // It did not happen, and this act is spent. The next caller acts.
-                    Ok(permit) => {
+                    Ok(Own { permit, unused }) => {
+                        unused.into_iter().for_each(Unused::used);
                         let spent = Trouble::not_sent("left to the next caller").passed_on();
                         let stored = permit.settle(Err(spent)).await?;
                         told(&stored)
@@ -88,16 +91,16 @@ impl Ledger {
         let mut patience = std::pin::pin!(patience.fuse());
         let mut acted = false;
         loop {
-            let permit = match self.own_turn(intent, patience.as_mut()).await {
-                Ok(permit) => permit,
+            let own = match self.own_turn(intent, patience.as_mut()).await {
+                Ok(own) => own,
                 Err(Ended { result, stored }) => {
                     let result = result.map(|given| Given { replayed: given.replayed && !acted, ..given });
                     return Ended { result, stored };
                 }
             };
             acted = true;
-            let believed = permit.attempt().believed();
-            let stored = match act_and_settle(permit, act.clone()).await {
+            let believed = own.permit.attempt().believed();
+            let stored = match act_and_settle(own, act.clone()).await {
                 Ok(stored) => stored,
                 Err(error) => return Ended { result: Err(error), stored: Some(believed) },
             };
@@ -139,16 +142,17 @@ impl Ledger {
         &self,
         intent: &Intent,
         mut patience: std::pin::Pin<&mut Fuse<P>>,
-    ) -> Result<Permit, Ended> {
+    ) -> Result<Own, Ended> {
         loop {
             let unheard_of = |error| Ended { result: Err(error), stored: None };
-            let turn = Box::pin(self.turn(intent, None, patience.as_mut())).await.map_err(unheard_of)?;
-            let Turn { applied, started, is_over } = turn;
+            let turn =
+                Box::pin(self.turn(intent, Claimant::Here, patience.as_mut())).await.map_err(unheard_of)?;
+            let Turn { told: Told { applied, unused }, started, is_over } = turn;
             let stored = applied.stored.clone();
             let ended = |result| Ended { result, stored: stored.clone() };
             let is_lookup_due = matches!(&applied.verdict, Verdict::Wait(_)) && !is_over;
             let result = match self.claimed(intent, started, applied) {
-                Ok(Claimed::Proceed(permit)) => return Ok(permit),
+                Ok(Claimed::Proceed(permit)) => return Ok(Own { permit, unused }),
                 Ok(Claimed::Replay(given)) => Ok(given),
                 Ok(Claimed::Refused(given)) => Err(Error::Refused(Box::new(given))),
                 Ok(Claimed::Hold { expires_at }) => Err(Error::Held { expires_at }),
@@ -200,15 +204,23 @@ fn told(stored: &Stored) -> Result<Given, Error> {
     }
 }
 
-/// Acts and settles in a task of its own.
-async fn act_and_settle<F, Fut>(permit: Permit, act: F) -> Result<Arc<Stored>, Error>
+/// A permit of one's own. It goes back if the act does not begin.
+struct Own {
+    permit: Permit,
+    unused: Option<Unused>,
+}
+
+/// Acts and settles in a task of its own. What came of the act is stored even if the runtime ends.
+async fn act_and_settle<F, Fut>(own: Own, act: F) -> Result<Arc<Stored>, Error>
 where
     F: FnOnce(Attempt) -> Fut + Send + 'static,
     Fut: Future<Output = Result<Answer, Trouble>> + Send + 'static,
 {
+    let Own { permit, unused } = own;
     let under_way = permit.ledger.begin();
-    let task = tokio::spawn(async move {
-        let _under_way = under_way;
+    let (telling, hearing) = oneshot::channel();
+    tokio::spawn(async move {
+        unused.into_iter().for_each(Unused::used);
         let attempt = permit.attempt().clone();
         let result = match attempt.check_send() {
             Ok(()) => {
@@ -217,9 +229,16 @@ where
             }
             Err(too_late) => Err(too_late),
         };
-        permit.settle(result).await
+        let ledger = permit.ledger.clone();
+        let settling = async move {
+            let settled = permit.settle(result).await;
+            drop(under_way);
+            // Its caller may have left.
+            let _ = telling.send(settled);
+        };
+        ledger.leftover().finishing(settling).await;
     });
-    task.await.unwrap_or_else(|_| Err(Error::Pending { retry_after: RETRY_AFTER_DEFAULT }))
+    hearing.await.unwrap_or(Err(Error::Pending { retry_after: RETRY_AFTER_DEFAULT }))
 }
 
 /// Asks the destination and reports what it said, in a task of its own.

@@ -8,12 +8,12 @@ use std::time::Duration;
 use futures_util::future::{Fuse, FusedFuture};
 use tokio::sync::oneshot;
 use twicesafe_core::{CommandId, Grant, Verdict, WaitCause};
-use twicesafe_store::{Applied, Tick};
+use twicesafe_store::Tick;
 
 use crate::error::Error;
 use crate::intent::Intent;
-use crate::ledger::{Claimed, Ledger, new_command_id};
-use crate::trouble::Trouble;
+use crate::ledger::{Ledger, new_command_id};
+use crate::unused::Told;
 
 /// Pauses before asking again where nobody knows how long to wait: at first, and at most.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
@@ -21,10 +21,19 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// What a caller is told when nothing better is known.
 pub(crate) const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(1);
 
+/// Who claims.
+#[derive(Clone, Copy)]
+pub(crate) enum Claimant {
+    /// Whoever acts in this process.
+    Here,
+    /// Somebody at the other end of a wire, by a command id of their own where they made one.
+    Elsewhere(Option<CommandId>),
+}
+
 /// What waiting came to.
 pub(crate) struct Turn {
     /// What the last claim was told. [`Verdict::Wait`]: patience is over, or a lookup is due.
-    pub(crate) applied: Applied,
+    pub(crate) told: Told,
     /// From before that claim was submitted: the holder's own clock bounds what it may do (S9).
     pub(crate) started: Tick,
     /// Patience is over.
@@ -32,42 +41,41 @@ pub(crate) struct Turn {
 }
 
 impl Ledger {
-    /// A claim by one who may leave while it is made: leave that nobody is there to take is given back, or the intent would be
-    /// in doubt though nothing was sent. What is answered by looking, as most repetitions are, is answered at once; what must
-    /// be written goes on in a task of its own.
-    async fn claim_for_one_who_may_leave(&self, intent: &Intent, started: Tick) -> Result<Applied, Error> {
+    /// Claims for one who may leave meanwhile: then the permit is given back, or the intent would be in doubt though nothing was
+    /// sent. What is answered by looking, as most repetitions are, is answered at once; what must be written goes on in a task of
+    /// its own, and what it tells gives itself back where nobody takes it.
+    pub(crate) async fn claim_for_one_who_may_leave(
+        &self,
+        intent: &Intent,
+        started: Tick,
+    ) -> Result<Told, Error> {
         let (ledger, claimed) = (self.clone(), intent.clone());
         let mut claiming = Box::pin(async move {
-            let applied = ledger.claim_applied(&claimed, new_command_id(), Grant::Permit).await;
-            (applied, ledger, claimed)
+            let applied = ledger.claim_applied(&claimed, new_command_id(), Grant::Permit).await?;
+            Ok(Told::new(&ledger, &claimed, started, applied))
         });
         let at_once = std::future::poll_fn(|context| Poll::Ready(claiming.as_mut().poll(context))).await;
-        if let Poll::Ready((applied, ..)) = at_once {
-            return applied;
+        if let Poll::Ready(told) = at_once {
+            return told;
         }
-        let (told, hearing) = oneshot::channel();
+        let (telling, hearing) = oneshot::channel();
         let under_way = self.begin();
-        tokio::spawn(async move {
+        tokio::spawn(self.leftover().finishing(async move {
             let _under_way = under_way;
-            let (applied, ledger, intent) = claiming.await;
-            let Err(Ok(unheard)) = told.send(applied) else { return };
-            if let Ok(Claimed::Proceed(permit)) = ledger.claimed(&intent, started, unheard) {
-                let left = Trouble::not_sent("its caller left before anything was sent");
-                if let Err(error) = permit.settle(Err(left)).await {
-                    tracing::warn!(code = %error.code(), "leave that nobody took was not given back: {error}");
-                }
+            if let Err(Ok(Told { unused: Some(unused), .. })) = telling.send(claiming.await) {
+                unused.give_back().await;
             }
-        });
+        }));
         // The task ends only after it has told.
         hearing.await.unwrap_or(Err(Error::Pending { retry_after: RETRY_AFTER_DEFAULT }))
     }
 
-    /// Claims until there is something to do or to tell, or `patience` ends. With an id of a caller's own the same claim is
-    /// made each time, and who makes it can be told of a lookup that is due; otherwise only who brought a lookup is.
+    /// Claims until there is something to do or to tell, or `patience` ends. Who acts elsewhere can be told of a lookup that is due;
+    /// otherwise only who brought a lookup is.
     pub(crate) async fn turn<P: Future<Output = ()>>(
         &self,
         intent: &Intent,
-        id: Option<CommandId>,
+        claimant: Claimant,
         mut patience: Pin<&mut Fuse<P>>,
     ) -> Result<Turn, Error> {
         let mut is_over = patience.is_terminated();
@@ -87,22 +95,28 @@ impl Ledger {
             }
             let started = Tick::now();
             // Boxed, so that thousands who wait hold room for waiting and not for claiming.
-            let applied = match id {
-                Some(id) => Box::pin(self.claim_applied(intent, id, Grant::Permit)).await?,
-                None => Box::pin(self.claim_for_one_who_may_leave(intent, started)).await?,
+            let told = match claimant {
+                // Whoever made the id can claim again with it, and gets the same permit (S12).
+                Claimant::Elsewhere(Some(id)) => Told {
+                    applied: Box::pin(self.claim_applied(intent, id, Grant::Permit)).await?,
+                    unused: None,
+                },
+                Claimant::Elsewhere(None) | Claimant::Here => {
+                    Box::pin(self.claim_for_one_who_may_leave(intent, started)).await?
+                }
             };
-            let (until, cause) = match &applied.verdict {
-                Verdict::Wait(told) => (told.until.since(applied.at), Some(told.cause)),
+            let (until, cause) = match &told.applied.verdict {
+                Verdict::Wait(wait) => (wait.until.since(told.applied.at), Some(wait.cause)),
                 Verdict::Hold(_) if intent.waits_for_people => (PAUSE_MAX, None),
-                _ => return Ok(Turn { applied, started, is_over }),
+                _ => return Ok(Turn { told, started, is_over }),
             };
-            let asks = id.is_some() || intent.lookup.is_some();
+            let asks = matches!(claimant, Claimant::Elsewhere(_)) || intent.lookup.is_some();
             if is_over || cause == Some(WaitCause::LookupDue) && asks {
-                return Ok(Turn { applied, started, is_over });
+                return Ok(Turn { told, started, is_over });
             }
-            let mut known = applied.stored.as_ref().map(|stored| (stored.id, stored.version));
+            let mut known = told.applied.stored.as_ref().map(|stored| (stored.id, stored.version));
             // Many wait at once: what was read must not be kept for each of them.
-            drop(applied);
+            drop(told);
             let pause = match cause {
                 Some(WaitCause::Lane(blocker)) => {
                     if let Some(blocker) = blocker {

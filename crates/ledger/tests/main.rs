@@ -1,6 +1,7 @@
 //! Tests of the library: effects counted, processes killed, both stores.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop where it is")]
 
+mod leaving;
 mod people;
 mod processes;
 mod readme;

@@ -48,7 +48,7 @@ pub(super) async fn claim(shared: &Shared, call: Call<'_>) -> Result<Response, P
 }
 
 /// What is claimed and how long the caller waits. Read before anybody waits, who would otherwise hold room for reading.
-fn read_claim(call: &Call<'_>) -> Result<(Intent, CommandId, Duration), Problem> {
+fn read_claim(call: &Call<'_>) -> Result<(Intent, Option<CommandId>, Duration), Problem> {
     let asked: ClaimRequest = parse::body(call.request)?;
     let wait = asked.wait_ms.map_or(WAIT_DEFAULT, Duration::from_millis);
     if wait > WAIT_MAX {
@@ -57,7 +57,8 @@ fn read_claim(call: &Call<'_>) -> Result<(Intent, CommandId, Duration), Problem>
             "Wait at most a minute, then ask again.",
         ));
     }
-    let id = parse::command_id(&call.principal.actor, asked.command_id.as_deref())?;
+    let of = |text| parse::command_id(&call.principal.actor, Some(text));
+    let id = asked.command_id.as_deref().map(of).transpose()?;
     call.principal.demand_to_change(&asked.scope)?;
     Ok((intent(asked, &call.principal)?, id, wait))
 }

@@ -5,6 +5,7 @@ mod closing;
 pub(crate) mod destination;
 mod http2;
 mod keys;
+mod leaving;
 mod observing;
 mod outcomes;
 mod passing;
