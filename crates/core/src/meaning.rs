@@ -31,7 +31,10 @@ impl Meaning {
         match status {
             207 => Self::Partial,
             200..=299 | 303 => Self::Answered,
-            300..=399 => Self::Refused,
+            // These send the same write elsewhere: it was not done here.
+            307 | 308 => Self::Refused,
+            // Applications answer a form that they have taken with such a redirect, and others with the same one do nothing.
+            300..=399 => Self::Unknown,
             401 | 403 | 407 => Self::PassedOn,
             425 | 429 => Self::NotSent,
             408 => Self::Unknown,
@@ -77,10 +80,13 @@ mod tests {
             (201, Meaning::Answered),
             (204, Meaning::Answered),
             (207, Meaning::Partial),
-            (301, Meaning::Refused),
-            (302, Meaning::Refused),
+            (300, Meaning::Unknown),
+            (301, Meaning::Unknown),
+            (302, Meaning::Unknown),
             (303, Meaning::Answered),
+            (304, Meaning::Unknown),
             (307, Meaning::Refused),
+            (308, Meaning::Refused),
             (400, Meaning::Refused),
             (401, Meaning::PassedOn),
             (402, Meaning::Refused),

@@ -11,6 +11,7 @@ mod due;
 pub(crate) mod expression;
 mod fingerprint;
 pub(crate) mod gate;
+mod graphql;
 mod guarded;
 mod lookup;
 mod observe;

@@ -8,6 +8,7 @@ use serde_json::Value;
 use twicesafe_ledger::{Answer, Meaning, Outcome};
 
 use super::expression::{Expression, Sight};
+use super::graphql;
 use super::upstream::Failure;
 
 /// A route's table.
@@ -19,6 +20,8 @@ pub(crate) struct Table {
     pub(crate) refusal_replayed_for: Option<Duration>,
     /// The destination deduplicates by key: a 409 says that the first one is still under way.
     pub(crate) has_native_key: bool,
+    /// The answers are those of GraphQL, which has a table of its own.
+    pub(crate) speaks_graphql: bool,
 }
 
 /// One line of it.
@@ -41,10 +44,21 @@ pub(crate) struct Seen<'a> {
     pub(crate) in_doubt: bool,
 }
 
+impl Seen<'_> {
+    /// The body, where it could be read.
+    fn body(&self) -> Option<&Value> {
+        self.sight.answer.filter(|_| self.has_read_body).and_then(|answer| answer.get("body"))
+    }
+}
+
 impl Table {
     /// What an answer means.
     pub(crate) fn meaning(&self, seen: &Seen<'_>) -> Meaning {
         let by_status = Meaning::of_http_status(seen.status, self.has_native_key);
+        let by_status = match self.speaks_graphql {
+            false => by_status,
+            true => graphql::meaning(seen.status, by_status, seen.body()),
+        };
         let means = self.first_reading(seen, by_status).unwrap_or(by_status);
         let after_doubt = seen.in_doubt && means == Meaning::Refused;
         self.after_doubt.get(&seen.status).filter(|_| after_doubt).copied().unwrap_or(means)

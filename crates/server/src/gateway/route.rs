@@ -275,6 +275,7 @@ impl Route {
                     .collect(),
                 refusal_replayed_for: rules.refusal_replayed_for.map(|span| span.0),
                 has_native_key: native_key.is_some(),
+                speaks_graphql: rules.graphql.unwrap_or_default(),
             },
             native_key,
             lookup: asking,

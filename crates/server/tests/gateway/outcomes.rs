@@ -85,7 +85,7 @@ async fn s16_who_the_caller_is_is_between_the_two_of_them() {
 async fn s19_redirects_are_never_followed() {
     let gateway = Gateway::with_routes(PERSON).await;
     let elsewhere = "http://169.254.169.254/latest";
-    for status in [302, 307] {
+    for status in [307, 308] {
         gateway.crm.script([Do::SayWith(status, "location", elsewhere)]);
         let id = status.to_string();
         for _ in 0..2 {
@@ -104,6 +104,20 @@ async fn s19_redirects_are_never_followed() {
     let heard = gateway.post("/contacts", &contact("303")).await;
     assert_eq!((heard.status, heard.headers["location"].as_str()), (303, elsewhere));
     gateway.wait_for(SCOPE, "303", "done").await;
+}
+
+#[tokio::test]
+async fn s19_a_redirect_after_a_write_may_say_that_it_was_done() {
+    for status in [300, 301, 302, 304] {
+        check(Do::ActAndSay(status, json!({})), 423, Some("TS0016"), "review", 1).await;
+    }
+    let gateway =
+        Gateway::with_routes(&format!("{PERSON}\n  outcomes: {{ 301: refused, 302: answered }}")).await;
+    gateway.crm.script([Do::Say(301, json!({})), Do::ActAndSay(302, json!({}))]);
+    assert_eq!(gateway.post("/contacts", &contact("a")).await.status, 422);
+    gateway.wait_for(SCOPE, "a", "failed").await;
+    gateway.post("/contacts", &contact("b")).await;
+    gateway.wait_for(SCOPE, "b", "done").await;
 }
 
 #[tokio::test]
@@ -232,4 +246,49 @@ async fn s7_what_cannot_be_recorded_is_not_sent() {
     assert_eq!((replayed.status, replayed.headers["idempotent-replayed"].as_str()), (201, "true"));
     world.stop().await;
     std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[tokio::test]
+async fn s19_a_graphql_mutation_that_failed_below_its_field_may_have_run() {
+    let of_a_field = json!({ "message": "cannot return null", "path": ["issueCreate", "issue"] });
+    let before_it_ran = json!({ "message": "syntax error", "locations": [{ "line": 1, "column": 2 }] });
+    let undefined = json!({ "message": "no such field", "path": ["mutation", "x"], "extensions": { "code": "undefinedField" } });
+    let said_no =
+        json!({ "data": { "orderCreate": { "order": null, "userErrors": [{ "message": "no" }] } } });
+    for (entry, path, refusals) in [
+        ("linear", "/graphql", vec![json!({ "errors": [before_it_ran] })]),
+        ("github", "/graphql", vec![json!({ "errors": [before_it_ran] })]),
+        ("shopify", "/admin/api/2026-01/graphql.json", vec![said_no, json!({ "errors": [undefined] })]),
+    ] {
+        let gateway = Gateway::with(&format!("use: {entry}\nauth: none"), "[]", "").await;
+        let doubtful = [
+            json!({ "data": null, "errors": [of_a_field] }),
+            json!({ "data": { "issueCreate": null }, "errors": [of_a_field] }),
+            json!({ "data": { "a": { "id": 1 }, "b": null }, "errors": [of_a_field] }),
+            json!({ "data": null, "errors": [before_it_ran] }),
+        ];
+        let doubts = doubtful.len();
+        for (number, answer) in doubtful.into_iter().enumerate() {
+            gateway.crm.script([Do::ActAndSay(200, answer.clone())]);
+            for _ in 0..2 {
+                let key = format!("doubt-{number}");
+                let heard = gateway
+                    .post_with(path, &[("idempotency-key", &key)], &json!({ "query": "mutation" }))
+                    .await;
+                assert_eq!(heard.json["code"], "TS0016", "{entry} {answer}: {heard:?}");
+            }
+        }
+        for (number, answer) in refusals.into_iter().enumerate() {
+            gateway.crm.script([Do::Say(200, answer.clone())]);
+            let key = format!("no-{number}");
+            let heard =
+                gateway.post_with(path, &[("idempotency-key", &key)], &json!({ "query": "mutation" })).await;
+            assert_eq!(heard.status, 422, "{entry} {answer}: {heard:?}");
+        }
+        gateway.crm.script([Do::ActAndSay(200, json!({ "data": { "issueCreate": { "success": true } } }))]);
+        let heard =
+            gateway.post_with(path, &[("idempotency-key", "yes")], &json!({ "query": "mutation" })).await;
+        assert_eq!(heard.status, 200, "{entry}: {heard:?}");
+        gateway.crm.check_effects(doubts + 1);
+    }
 }

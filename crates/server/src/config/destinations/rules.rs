@@ -50,6 +50,9 @@ macro_rules! with_rules {
             stamp: $crate::config::destinations::Stamp,
             /// What a status or a body means, where the status alone does not say.
             outcomes: $crate::config::destinations::Outcomes,
+            /// Its answers are those of GraphQL, whose errors have a table of their own: a request error is a refusal, and what failed at
+            /// a field may have happened.
+            graphql: bool,
             /// What a refusal means once an earlier attempt may have acted: `{404: answered}` for a deletion.
             after_doubt: std::collections::BTreeMap<u16, $crate::config::destinations::Means>,
             /// How long a refusal is given again to the same request; 30s unless said otherwise, and not for 402, 404, 409,
@@ -130,7 +133,7 @@ impl Rules {
         }
         let merged = merged! {
             key account fingerprint ignore on_mismatch lane version version_means on_review on_superseded work step external_id
-            retention owner recovery stamp outcomes after_doubt refusal_replayed_for retries timeout lease in_flight_max wait
+            retention owner recovery stamp outcomes graphql after_doubt refusal_replayed_for retries timeout lease in_flight_max wait
             approve approval on_hold caps mode keep expect irreversible moves_money reaches_customers upsert_instead verified
         };
         Self { outcomes: outcomes.or(merged.outcomes.clone()), ..merged }
@@ -147,7 +150,7 @@ impl Rules {
         collect!(key approve caps lane version);
         if at_route {
             collect!(account fingerprint ignore on_mismatch version_means on_review on_superseded step external_id recovery stamp
-                outcomes after_doubt refusal_replayed_for retries lease in_flight_max wait approval on_hold keep);
+                outcomes graphql after_doubt refusal_replayed_for retries lease in_flight_max wait approval on_hold keep);
         }
         if self.mode == Some(Mode::Observe) {
             said.push("mode");
