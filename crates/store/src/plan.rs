@@ -156,8 +156,10 @@ pub(crate) fn plan(
         decide(record, lane, &order.command, moment);
     let applied = |stored, changed| Applied { verdict, stored, alerts, notices, at: moment.now, changed };
     let after = match after {
-        // A lane can change hands only through a record that changes.
-        After::Unchanged => return Planned { change: None, applied: applied(found.cloned(), false) },
+        After::Unchanged => {
+            debug_assert!(lane.is_none(), "S15: a lane follows only from a record that changes");
+            return Planned { change: None, applied: applied(found.cloned(), false) };
+        }
         After::Write(record) => Some(*record),
         After::Remove => None,
     };

@@ -218,8 +218,19 @@ impl<'a> Draft<'a> {
         self.tell(Verdict::Refuse(refusal))
     }
 
-    /// Ends the decision. The lane follows from the record here and nowhere else (S15).
+    /// Ends the decision. The lane follows from the record here and nowhere else, and only from one that changes: a store writes
+    /// both or nothing (S15).
     fn tell(mut self, verdict: Verdict) -> Transition {
+        if self.before.is_some_and(|before| *before == self.record) {
+            return Transition {
+                after: After::Unchanged,
+                lane: None,
+                entries: self.entries,
+                alerts: self.alerts,
+                notices: self.notices,
+                verdict,
+            };
+        }
         if let Some(lane) = &mut self.lane {
             if self.record.holds_lane() {
                 // An intent whose doubt another one passed, or that is in doubt from the start (S43), takes nothing away.
@@ -236,10 +247,7 @@ impl<'a> Draft<'a> {
             // What was applied stays applied.
             lane.applied = lane.applied.max(self.lane_before.as_ref().and_then(|before| before.applied));
         }
-        let after = match self.before {
-            Some(before) if *before == self.record => After::Unchanged,
-            _ => After::Write(Box::new(self.record)),
-        };
+        let after = After::Write(Box::new(self.record));
         let lane = if self.lane == self.lane_before { None } else { self.lane };
         Transition { after, lane, entries: self.entries, alerts: self.alerts, notices: self.notices, verdict }
     }

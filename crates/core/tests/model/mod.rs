@@ -155,6 +155,18 @@ fn a_lane_keeps_its_promises() {
     }
 }
 
+fn a_lane_that_lets_pass(left_out: Option<Mutation>) -> Bounds {
+    let lane = a_lane(Recovery::Person, [1, 2], [1, 1]);
+    let policy = Policy { on_review: OnReview::Pass, ..(*lane.policy).clone() };
+    Bounds { policy: Arc::new(policy), left_out, ..lane }
+}
+
+#[test]
+fn a_lane_that_lets_pass_keeps_its_promises() {
+    let broken = check("lane, person, review lets pass", a_lane_that_lets_pass(None), HasDiscoveries::Any);
+    assert!(broken.is_empty(), "{broken:?}");
+}
+
 /// The promise each rule is there for, by the class in which leaving it out breaks that promise.
 #[test]
 fn a_rule_left_out_is_noticed() {
@@ -185,5 +197,9 @@ fn a_rule_of_lanes_left_out_is_noticed() {
     let promise = "S15: equal versions in the order of their arrival";
     let bounds = Bounds { left_out: Some(Mutation::Equals), ..a_lane(Recovery::Repeat, [1, 1], [1, 2]) };
     let broken = check("lane without Equals", bounds, HasDiscoveries::AnyOf([promise].into()));
+    assert!(broken.contains(&promise), "it goes unnoticed: {broken:?}");
+    let promise = "S15: a lane follows only from a record that changes";
+    let bounds = a_lane_that_lets_pass(Some(Mutation::LaneWithRecord));
+    let broken = check("lane without LaneWithRecord", bounds, HasDiscoveries::AnyOf([promise].into()));
     assert!(broken.contains(&promise), "it goes unnoticed: {broken:?}");
 }

@@ -23,6 +23,8 @@ pub enum Mutation {
     Horizon,
     /// Snapshots do not look for equal ones that wait (S15).
     Equals,
+    /// Whoever would hold a free lane takes it, without a change of its own (S15).
+    LaneWithRecord,
 }
 
 impl Mutation {
@@ -84,6 +86,14 @@ impl Mutation {
             (Some(Self::Equals), ..) => {
                 let lane = lane.map(|lane| Lane { first_equal: None, ..lane.clone() });
                 decide(record, lane.as_ref(), command, moment)
+            }
+            (Some(Self::LaneWithRecord), _, Some(before)) => {
+                let mut transition = decide(Some(before), lane, command, moment);
+                let free = lane.filter(|lane| lane.holder.is_none() && before.holds_lane());
+                if transition.after == After::Unchanged && transition.lane.is_none() {
+                    transition.lane = free.map(|lane| Lane { holder: Some(lane.me), ..lane.clone() });
+                }
+                transition
             }
             _ => decide(record, lane, command, moment),
         }

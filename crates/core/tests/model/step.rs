@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use twicesafe_core::{
-    Action, After, Approve, Ask, Command, Fence, IntentId, Lane, Moment, Permit, PermitKind, Policy,
-    Recovery, Refusal, Reject, Renew, Reset, Status, Timestamp, Transition, Verdict, Waiting,
+    Action, After, Approve, Ask, Command, Fence, IntentId, Lane, Moment, OnReview, Permit, PermitKind,
+    Policy, Recovery, Refusal, Reject, Renew, Reset, Status, Timestamp, Transition, Verdict, Waiting,
 };
 
 use super::command::{
@@ -239,7 +239,7 @@ impl Bounds {
             }
         }
         if let Some(version) = self.versions.get(intent).copied().flatten().filter(|_| takes_effect) {
-            if world.newest.is_some_and(|newest| newest > version) {
+            if !self.lets_pass() && world.newest.is_some_and(|newest| newest > version) {
                 world.fault = Some(Fault::OlderAfterNewer);
             }
             world.newest = world.newest.max(Some(version));
@@ -255,6 +255,11 @@ impl Bounds {
             }
             _ => false,
         }
+    }
+
+    /// Whether the others of a lane pass one that is in review (S15).
+    pub fn lets_pass(&self) -> bool {
+        !self.versions.is_empty() && self.policy.on_review == OnReview::Pass
     }
 
     fn lag(&self) -> u8 {
@@ -301,6 +306,9 @@ impl Bounds {
         let transition = self.decide(world, intent, &command, NOW);
         if matches!(transition.verdict, Verdict::Proceed(_)) && self.goes_before_its_equal(world, intent) {
             world.fault = Some(Fault::EqualOvertaken);
+        }
+        if transition.after == After::Unchanged && transition.lane.is_some() {
+            world.fault = Some(Fault::LaneChangedAlone);
         }
         self.write(world, intent, &transition);
         if status(world) != status_before && transition.entries.is_empty() {

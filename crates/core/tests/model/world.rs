@@ -40,6 +40,7 @@ pub enum Fault {
     OlderAfterNewer,
     EqualOvertaken,
     NotJournalled,
+    LaneChangedAlone,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]

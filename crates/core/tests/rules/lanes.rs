@@ -160,6 +160,25 @@ fn s15_giving_up_frees_the_lane_when_nothing_can_arrive_any_more() {
 }
 
 #[test]
+fn s15_a_lane_follows_only_from_a_record_that_changes() {
+    let mut ledger = lane(Policy { on_review: OnReview::Pass, ..Policy::default() });
+    let permit = ledger.permit();
+    ledger.acted(&permit, unknown());
+    ledger.lane.as_mut().unwrap().holder = Some(OTHER);
+    ledger.resolve(Resolution::GiveUp);
+    assert_eq!(holder(&ledger), Some(OTHER), "another one passed meanwhile");
+    // The other one settles while something of this one can still arrive.
+    ledger.lane.as_mut().unwrap().holder = None;
+    let before = (ledger.record.clone(), ledger.lane.clone());
+    check_refused(ledger.claim(), Refusal::GivenUp);
+    assert_eq!(
+        (ledger.record.clone(), ledger.lane.clone()),
+        before,
+        "nothing is written, so nothing changes"
+    );
+}
+
+#[test]
 fn s43_who_is_in_doubt_from_the_start_takes_no_lane_away() {
     let mut ledger = Ledger::new(lookup()).in_lane(Lane::untouched(ME), None);
     ledger.lane.as_mut().unwrap().holder = Some(OTHER);

@@ -20,7 +20,7 @@ use reference::{Reference, Rules, TICK, name};
 use step::{Step, Way};
 
 prop_state_machine! {
-    #![proptest_config(Config { cases: 300, ..Config::default() })]
+    #![proptest_config(Config { cases: 1_500, ..Config::default() })]
     #[test]
     fn memory_keeps_the_rules(sequential 1..60 => OnStore<OnMemory>);
 }
@@ -116,6 +116,7 @@ impl<W: Which> OnStore<W> {
         };
         let applied = self.runtime.block_on(self.world.tell(order));
         let told = reference.told.as_ref().expect("the rules have spoken");
+        assert!(!told.lane_changed_alone, "S15: a lane follows only from a record that changes");
         let (verdict, expected) = (self.in_names(&applied.verdict, &applied.stored), told.verdict.clone());
         let exact = self.world.clock.is_some();
         if exact {

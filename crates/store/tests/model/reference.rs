@@ -44,6 +44,8 @@ pub struct Told {
     pub verdict: Verdict,
     pub alerts: Vec<Alert>,
     pub notices: Vec<Notice>,
+    /// The lane changed and the record did not: no store writes that.
+    pub lane_changed_alone: bool,
 }
 
 pub fn name(intent: usize) -> Name {
@@ -92,6 +94,7 @@ impl Reference {
         {
             *blocker = IntentId::new(self.by_arrival(*blocker) as i64);
         }
+        let lane_changed_alone = transition.lane.is_some() && transition.after == After::Unchanged;
         if let Some(lane) = transition.lane {
             self.holder = lane
                 .holder
@@ -109,7 +112,8 @@ impl Reference {
                 self.intents.insert(intent, Known { record: *record, journal, arrival });
             }
         }
-        self.told = Some(Told { verdict, alerts: transition.alerts, notices: transition.notices });
+        let (alerts, notices) = (transition.alerts, transition.notices);
+        self.told = Some(Told { verdict, alerts, notices, lane_changed_alone });
     }
 
     /// The lane as it looks to one of its intents. Stores number intents as they arrive.
