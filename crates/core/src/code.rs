@@ -73,6 +73,7 @@ codes! {
     "0056" StartAgain "The transaction has to be started again."
     "0057" OtherDatabase "The transaction is on another database than the ledger."
     "0058" LedgerSecondName "The ledger's file has a second name."
+    "0059" LedgerSecret "The ledger's secret is missing, or is another one."
     "0060" CommandNotStarted "The command could not be started."
     "0061" BadInputFile "A file does not have the form it should have."
     "0070" BadRequest "The request is not understood."

@@ -9,7 +9,9 @@ use twicesafe_core::{
     Action, Actor, Alert, Answer, Ask, Claim, Command, CommandId, Fingerprint, Grant, IntentId, Name, Notice,
     Policy, Recipe, Renew, Report, Salt, Settle, Source, Status, Timestamp, Verdict, Wait, WaitCause,
 };
-use twicesafe_store::{Address, Applied, Dossier, Options, Order, Store, StoreError, Stored, Tick};
+use twicesafe_store::{
+    Address, Applied, Dossier, LedgerSecret, Options, Order, Store, StoreError, Stored, Tick,
+};
 
 use crate::attempt::{Attempt, Permit};
 use crate::error::Error;
@@ -89,6 +91,14 @@ impl Open {
     #[must_use]
     pub fn remembering(mut self) -> Self {
         self.options.remember = true;
+        self
+    }
+
+    /// The ledger's secret, of at least 16 bytes: for a ledger in PostgreSQL the same for all who open it. A ledger in a file has one in a
+    /// file beside it, unless this one is given when it is made.
+    #[must_use]
+    pub fn secret(mut self, secret: LedgerSecret) -> Self {
+        self.options.secret = Some(secret);
         self
     }
 

@@ -87,6 +87,7 @@ pub use twicesafe_core::{
 };
 pub use twicesafe_store::{
     Address, Applied, BadLine, Clock, Count, Cursor, Dossier, DueIntent, EarlierAnswer, Export, Exported,
-    FORMAT_VERSION, Facts, Filter, Header, Import, JournalFault, JournalRow, LaneState, Line, LineCodec,
-    ManualClock, Page, Statistics, Store, StoreError, Stored, SystemClock, Totals,
+    FORMAT_VERSION, Facts, Filter, Header, Import, JournalFault, JournalRow, LaneState, LedgerSecret, Line,
+    LineCodec, ManualClock, Page, SECRET_BYTES_MIN, Statistics, Store, StoreError, Stored, SystemClock,
+    Totals,
 };

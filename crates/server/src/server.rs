@@ -15,7 +15,7 @@ use twicesafe_ledger::{Code, Ledger, Sweeps};
 use crate::access::{Access, Links, Tokens, check_origin, check_without_links};
 use crate::alerts::Alerts;
 use crate::api::{self, Listeners, ROUTES};
-use crate::config::{Configuration, Listen, TlsFiles};
+use crate::config::{Configuration, Listen, NO_SECRET, TlsFiles};
 use crate::error::ServerError;
 use crate::gateway::pins::Flights;
 use crate::gateway::{self, Counts, Destinations, Due, Pauses, Recording};
@@ -69,7 +69,7 @@ impl Live {
     fn new(configuration: Configuration, ledger: &Ledger) -> Result<Self, ServerError> {
         let key = match &configuration.links.secret {
             Some(secret) => blake3::derive_key(LINK_PURPOSE, secret.reveal()?.as_bytes()),
-            None => ledger.store().derived_key(LINK_PURPOSE),
+            None => ledger.store().secret_key(LINK_PURPOSE),
         };
         let tracer = match &configuration.traces {
             Some(traces) => Some(Tracer::start(traces).map_err(ServerError::Configuration)?),
@@ -149,6 +149,12 @@ impl Server {
         refuse_if_wrong(&configuration).await?;
         let tokens = Tokens::read(&ledger).await?;
         let tls = tls_of(&configuration)?;
+        for words in ledger.store().warnings() {
+            tracing::warn!("{words}");
+        }
+        if !ledger.store().has_secret() {
+            tracing::warn!(code = Code::LedgerSecret.as_str(), "{NO_SECRET}");
+        }
         let listen = configuration.listen;
         let mut listeners = Vec::new();
         for (address, faces) in faces(listen) {

@@ -41,6 +41,14 @@ pub enum StoreError {
         /// Why it has one.
         how: &'static str,
     },
+    /// Its secret is not there, or is another one.
+    #[error("{place}: {why}")]
+    Secret {
+        /// Where it is looked for.
+        place: String,
+        /// What is wrong with it.
+        why: String,
+    },
     /// Set up to lose what it acknowledged (S42).
     #[error("the database has {0}, and would lose what it acknowledged")]
     UnsafeDurability(String),
@@ -90,6 +98,7 @@ impl StoreError {
             Self::DiskFull => Code::DiskFull,
             Self::NetworkFileSystem { .. } => Code::NetworkFileSystem,
             Self::SecondName { .. } => Code::LedgerSecondName,
+            Self::Secret { .. } => Code::LedgerSecret,
             Self::UnsafeDurability(_) => Code::UnsafeDurability,
             Self::Encoding(_) | Self::NoSchema(_) | Self::TooOld(_) => Code::LedgerUnfit,
             Self::OtherDatabase => Code::OtherDatabase,
@@ -127,6 +136,9 @@ impl StoreError {
             }
             Self::SecondName { .. } => {
                 "Mount the folder, not the file; remove hard links, and use symbolic ones instead."
+            }
+            Self::Secret { .. } => {
+                "Bring the secret from where the ledger was: the file <ledger>.secret, or secret: and TWICESAFE_SECRET."
             }
             Self::UnsafeDurability(_) => "Set fsync, full_page_writes and synchronous_commit to on.",
             Self::Encoding(_) => {

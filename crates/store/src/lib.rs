@@ -14,10 +14,12 @@ mod memory;
 mod name_hash;
 mod plan;
 mod postgres;
+mod private;
 mod query;
 mod remembered;
 mod reply;
 mod scan;
+mod secret;
 mod sqlite;
 mod store;
 mod tally;
@@ -35,6 +37,7 @@ pub use plan::{Applied, JournalRow, Order, Stored, Target};
 pub use postgres::guard::Guard;
 pub use query::{Cursor, Dossier, DueIntent, EarlierAnswer, Filter, PAGE_MAX, Page, SCOPES_MAX};
 pub use scan::{SCAN_MAX, SCATTERED_MAX};
+pub use secret::{LedgerSecret, SECRET_BYTES_MIN};
 pub use store::{JournalFault, Store};
 pub use tally::Statistics;
 pub use transfer::{
@@ -59,6 +62,8 @@ pub struct Options {
     /// Keep what was settled or replayed lately in memory, up to 64 MB. For processes that stay: for a SQLite ledger it takes two
     /// file descriptors until the process ends.
     pub remember: bool,
+    /// The ledger's secret. Without it a SQLite ledger has one in a file beside it, and a PostgreSQL ledger none.
+    pub secret: Option<LedgerSecret>,
 }
 
 impl Default for Options {
@@ -68,6 +73,7 @@ impl Default for Options {
             bytes_max: None,
             batch_max: BATCH_MAX,
             remember: false,
+            secret: None,
         }
     }
 }

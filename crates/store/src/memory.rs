@@ -13,12 +13,14 @@ use crate::plan::{
     Agenda, Applied, JournalRow, Order, Planned, Queued, Stored, Target, plan, rank_of_equals, version_of,
 };
 use crate::query::{Cursor, DueIntent, EarlierAnswer, Path};
+use crate::secret::Keys;
 use crate::tally::Tally;
 use crate::transfer::{Count, Exported, Facts, LaneState, Parcel, is_within, unhashed};
 use crate::{Dice, HashKey, NameHash, NameHasher, Options};
 
 pub(crate) struct Memory {
     hasher: NameHasher,
+    keys: Keys,
     time: LedgerTime,
     dice: Dice,
     state: Mutex<State>,
@@ -45,6 +47,7 @@ impl Memory {
         let hasher = NameHasher::new(HashKey::random());
         Self {
             hasher,
+            keys: Keys::random(),
             time: LedgerTime::new(options.clock.clone()),
             dice: Dice::new(),
             state: Mutex::default(),
@@ -317,6 +320,10 @@ impl Memory {
             Some(value) => drop(self.state().notes.insert(about, value.to_owned())),
             None => drop(self.state().notes.remove(&about)),
         }
+    }
+
+    pub(crate) fn keys(&self) -> &Keys {
+        &self.keys
     }
 
     pub(crate) fn key(&self) -> [u8; 32] {

@@ -14,6 +14,7 @@ use crate::plan::{Applied, JournalRow, Order, Stored};
 use crate::postgres::Postgres;
 use crate::query::{Cursor, Dossier, DueIntent, Filter, PAGE_MAX, Page, SCOPES_MAX};
 use crate::scan::Scan;
+use crate::secret::Keys;
 use crate::sqlite::Sqlite;
 use crate::tally::{Statistics, hour_of};
 use crate::transfer::{Export, Facts, Import};
@@ -408,6 +409,38 @@ impl Store {
             Backend::Postgres(postgres) => postgres.key(),
         };
         blake3::derive_key(purpose, &key)
+    }
+
+    /// Derives a key for what is written into rows. Who can read the ledger and has not its secret cannot derive it; it stays the same
+    /// when the ledger is given a secret.
+    pub fn lasting_key(&self, purpose: &str) -> [u8; 32] {
+        self.keys().lasting(purpose)
+    }
+
+    /// Derives a key that only those have who have the ledger's secret of now.
+    pub fn secret_key(&self, purpose: &str) -> [u8; 32] {
+        self.keys().of_secret(purpose)
+    }
+
+    /// Whether there is a secret. Without one, who can read the ledger can derive its keys, too.
+    pub fn has_secret(&self) -> bool {
+        self.keys().have_secret()
+    }
+
+    /// What was found when it was opened and somebody should know: that others could read its files, or can still.
+    pub fn warnings(&self) -> &[String] {
+        match &self.0.backend {
+            Backend::Sqlite(sqlite) => &sqlite.warnings,
+            Backend::Memory(_) | Backend::Postgres(_) => &[],
+        }
+    }
+
+    fn keys(&self) -> &Keys {
+        match &self.0.backend {
+            Backend::Memory(memory) => memory.keys(),
+            Backend::Sqlite(sqlite) => sqlite.keys(),
+            Backend::Postgres(postgres) => postgres.keys(),
+        }
     }
 
     /// Marks the ledger as having lost its tail since then, or ends that (S43).

@@ -64,6 +64,7 @@ pages! {
     StartAgain "TS0056"
     OtherDatabase "TS0057"
     LedgerSecondName "TS0058"
+    LedgerSecret "TS0059"
     CommandNotStarted "TS0060"
     BadInputFile "TS0061"
     BadRequest "TS0070"

@@ -8,13 +8,45 @@ use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use twicesafe_core::Code;
-use twicesafe_ledger::{Actor, Ledger, Open};
+use twicesafe_ledger::{Actor, Ledger, LedgerSecret, Open};
+use twicesafe_server::config::{self, Configuration};
 
 use crate::Common;
 use crate::failure::Failure;
 
 /// The configuration file that is looked for in the current folder, unless TWICESAFE_CONFIG names another.
 const CONFIGURATION: &str = "twicesafe.yaml";
+
+/// Where a ledger is, and its secret, if it is known here.
+pub(crate) struct Place {
+    pub(crate) address: String,
+    pub(crate) secret: Option<LedgerSecret>,
+}
+
+impl Place {
+    /// A ledger of which the configuration says nothing.
+    fn at(address: String) -> Result<Self, Failure> {
+        Ok(Self { address, secret: secret_in_environment()? })
+    }
+
+    /// A ledger of which the configuration says what its secret is.
+    fn configured(address: String, configuration: &Configuration) -> Result<Self, Failure> {
+        let secret = match secret_in_environment()? {
+            Some(secret) => Some(secret),
+            None => configuration.ledger_secret()?,
+        };
+        Ok(Self { address, secret })
+    }
+
+    /// How to open it.
+    pub(crate) fn opening(&self) -> Open {
+        let open = Open::at(&self.address);
+        match &self.secret {
+            Some(secret) => open.secret(secret.clone()),
+            None => open,
+        }
+    }
+}
 
 /// Opens the ledger for a person at the command line.
 pub(crate) async fn open(common: &Common) -> Result<Ledger, Failure> {
@@ -26,9 +58,13 @@ pub(crate) async fn open_as(common: &Common, actor: &str) -> Result<Ledger, Fail
     open_at(&find(common)?, actor).await
 }
 
-/// Opens the ledger at an address for somebody.
-pub(crate) async fn open_at(address: &str, actor: &str) -> Result<Ledger, Failure> {
-    Ok(Open::at(address).actor(Actor::new(actor)?).open().await?)
+/// Opens the ledger at a place for somebody.
+pub(crate) async fn open_at(place: &Place, actor: &str) -> Result<Ledger, Failure> {
+    let ledger = place.opening().actor(Actor::new(actor)?).open().await?;
+    for words in ledger.store().warnings() {
+        let _ = writeln!(io::stderr(), "twicesafe: warning: {words}");
+    }
+    Ok(ledger)
 }
 
 /// Who is at the command line: user and host.
@@ -46,22 +82,38 @@ pub(crate) fn hostname() -> String {
     if name.is_empty() { "localhost".to_owned() } else { name }
 }
 
-fn find(common: &Common) -> Result<String, Failure> {
-    if let Some(address) = named(common) {
-        return Ok(address);
-    }
-    match configuration(None) {
-        Some(path) => match twicesafe_server::config::load(&path)?.ledger_address()? {
-            Some(address) => Ok(address),
-            None => in_data_folder(),
+fn find(common: &Common) -> Result<Place, Failure> {
+    match (named(common), configuration(None)) {
+        // The configuration may be another ledger's, or not be readable here: only what it says of this one counts.
+        (Some(address), Some(path)) => match config::load(&path) {
+            Ok(read) if read.ledger_address().ok().flatten().as_ref() == Some(&address) => {
+                Place::configured(address, &read)
+            }
+            _ => Place::at(address),
         },
-        None => in_data_folder(),
+        (Some(address), None) => Place::at(address),
+        (None, Some(path)) => find_with(common, &config::load(&path)?),
+        (None, None) => Place::at(in_data_folder()?),
     }
 }
 
 /// The ledger of a server whose configuration has been read.
-pub(crate) fn find_with(common: &Common, configured: Option<String>) -> Result<String, Failure> {
-    named(common).or(configured).map_or_else(in_data_folder, Ok)
+pub(crate) fn find_with(common: &Common, configuration: &Configuration) -> Result<Place, Failure> {
+    let address = match named(common) {
+        Some(address) => Some(address),
+        None => configuration.ledger_address()?,
+    };
+    Place::configured(address.map_or_else(in_data_folder, Ok)?, configuration)
+}
+
+fn secret_in_environment() -> Result<Option<LedgerSecret>, Failure> {
+    match std::env::var("TWICESAFE_SECRET") {
+        Ok(text) if !text.is_empty() => {
+            let refused = |error| Failure::Usage(format!("TWICESAFE_SECRET: {error}"));
+            LedgerSecret::of(&text).map(Some).map_err(refused)
+        }
+        _ => Ok(None),
+    }
 }
 
 /// The ledger as named on the command line or in the environment.
@@ -110,7 +162,9 @@ fn in_data_folder() -> Result<String, Failure> {
             "Name it: --ledger sqlite:/var/lib/twicesafe/ledger.db, or TWICESAFE_LEDGER in the environment.",
         ));
     };
-    std::fs::create_dir_all(&folder).map_err(|error| {
+    let mut making = std::fs::DirBuilder::new();
+    std::os::unix::fs::DirBuilderExt::mode(making.recursive(true), 0o700);
+    making.create(&folder).map_err(|error| {
         let cause = format!("{} cannot be made: {error}", folder.display());
         Failure::coded(Code::LedgerReadOnly, cause, "Name another place with --ledger.")
     })?;

@@ -12,6 +12,10 @@ use crate::inbox::Inboxes;
 const NAME_BYTES_MAX: usize = 100;
 const LINK_SECRET_BYTES_MIN: usize = 16;
 
+/// What is wrong with a ledger in a database without a secret.
+pub(crate) const NO_SECRET: &str = "the ledger has no secret: who can read the database can sign approval links. Set secret: to ${ENV} or \
+     file:PATH, or TWICESAFE_SECRET in the environment, the same for every server and command that uses this ledger";
+
 /// Something the operator should know before anybody relies on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Advice {
@@ -27,6 +31,7 @@ pub struct Advice {
 pub async fn check(configuration: &Configuration, ledger: Option<&Ledger>) -> Vec<Advice> {
     let mut found = Found(Vec::new());
     ledger_address(configuration, &mut found);
+    ledger_secret(configuration, ledger, &mut found);
     people(configuration, &mut found);
     links(configuration, &mut found);
     if let Some(files) = &configuration.tls
@@ -96,6 +101,25 @@ fn ledger_address(configuration: &Configuration, found: &mut Found) {
             );
         }
         Some(Ok(_)) => {}
+    }
+}
+
+/// Says what who can read the ledger can do.
+fn ledger_secret(configuration: &Configuration, ledger: Option<&Ledger>, found: &mut Found) {
+    if let Some(value) = &configuration.secret {
+        secret("secret", value, found);
+    }
+    if let Err(error) = configuration.ledger_secret() {
+        found.error("secret", error.to_string());
+    }
+    let address = configuration.ledger_address().ok().flatten();
+    let is_in_database = address.is_some_and(|at| matches!(Address::parse(&at), Ok(Address::Postgres(_))));
+    let has_secret = ledger.map_or(configuration.secret.is_some(), |ledger| ledger.store().has_secret());
+    if is_in_database && !has_secret {
+        found.warning("secret", NO_SECRET);
+    }
+    for words in ledger.iter().flat_map(|ledger| ledger.store().warnings()) {
+        found.warning("ledger", words);
     }
 }
 

@@ -16,6 +16,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+pub(crate) use check::NO_SECRET;
 pub use check::{Advice, check};
 pub use listen::Listen;
 pub use load::{load, parse};
@@ -33,6 +34,9 @@ pub struct Configuration {
     pub listen: Listen,
     /// Where the ledger is: `sqlite:PATH` or `postgres://USER:${PASSWORD}@HOST/DATABASE`.
     pub ledger: Option<Secret>,
+    /// The ledger's secret, for a ledger in PostgreSQL: `${TWICESAFE_LEDGER_SECRET}` or `file:PATH`, of at least 16 bytes, the same for
+    /// all who open it. A SQLite ledger has one in a file beside it.
+    pub secret: Option<Secret>,
     /// Certificate and key, where the server itself speaks TLS.
     pub tls: Option<TlsFiles>,
     /// Who is asked and told: name, rights, where to send alerts.
@@ -73,7 +77,7 @@ pub struct TlsFiles {
 pub struct LinkRules {
     /// What people's browsers find the public listener at: `https://twicesafe.example.com`.
     pub base: Option<String>,
-    /// Signs the links. Otherwise a key derived from the ledger does, so that all servers of a ledger agree.
+    /// Signs the links. Otherwise a key derived from the ledger's secret does, so that all servers of a ledger agree.
     pub secret: Option<Secret>,
     /// How long a link is good at most; otherwise as long as the approval waits.
     pub expire: Option<Span>,
@@ -145,6 +149,14 @@ impl Configuration {
     /// The ledger's address, if it is named here.
     pub fn ledger_address(&self) -> Result<Option<String>, crate::ServerError> {
         self.ledger.as_ref().map(Secret::reveal).transpose()
+    }
+
+    /// The ledger's secret, if it is named here.
+    pub fn ledger_secret(&self) -> Result<Option<twicesafe_ledger::LedgerSecret>, crate::ServerError> {
+        let Some(secret) = &self.secret else { return Ok(None) };
+        twicesafe_ledger::LedgerSecret::of(&secret.reveal()?)
+            .map(Some)
+            .map_err(|error| crate::ServerError::Configuration(format!("secret: {error}")))
     }
 }
 

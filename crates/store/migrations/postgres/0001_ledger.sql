@@ -6,6 +6,7 @@ CREATE TABLE ledger (
     one              int PRIMARY KEY CHECK (one = 1),
     schema_version   bigint NOT NULL,
     hash_key         bytea NOT NULL,            -- keys the hashes of names, so that a forgotten key cannot be guessed; behind it a few such hashes
+    sealed_key       bytea NOT NULL,            -- sealed with the ledger's secret, which is not in the ledger; see docs/reading-the-ledger.md
     recovering_since bigint                     -- set while a lost tail is being made up for
 );
 

@@ -5,6 +5,7 @@
 CREATE TABLE ledger (
     one             INTEGER PRIMARY KEY CHECK (one = 1),
     hash_key        BLOB NOT NULL,              -- keys the hashes of names, so that a forgotten key cannot be guessed; behind it a few such hashes
+    sealed_key      BLOB NOT NULL,              -- sealed with the ledger's secret, which is not in the ledger; see docs/reading-the-ledger.md
     recovering_since INTEGER                    -- set while a lost tail is being made up for
 );
 

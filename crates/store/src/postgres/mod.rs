@@ -37,6 +37,7 @@ use crate::error::StoreError;
 use crate::plan::{Applied, JournalRow, Order, Stored, Target};
 use crate::query::{Cursor, DueIntent, EarlierAnswer, Path};
 use crate::remembered::Remembered;
+use crate::secret::Keys;
 use crate::tally::Tally;
 use crate::{Dice, NameHash, NameHasher, Options, QUEUE_MAX};
 use connect::{Failure, Link};
@@ -56,6 +57,7 @@ const CONNECTIONS: usize = 4;
 /// What the parts of a PostgreSQL store share.
 pub(crate) struct Shared {
     hasher: NameHasher,
+    keys: Keys,
     policies: Policies,
     dice: Dice,
     time: DatabaseTime,
@@ -155,12 +157,14 @@ impl Postgres {
         let link = Link::new(place.clone(), home.clone());
         let shown = crate::Address::Postgres(url.to_owned()).to_string();
         let client = link.client().await.map_err(Failure::into_error)?;
-        let opened = open::ledger(&client, &shown).await.map_err(Failure::into_error)?;
+        let opened =
+            open::ledger(&client, &shown, options.secret.as_ref()).await.map_err(Failure::into_error)?;
         let hasher = NameHasher::new(opened.hash_key);
         let time = DatabaseTime::default();
         time.sample(opened.now, opened.recovering_since);
         let shared = Arc::new(Shared {
             hasher,
+            keys: opened.keys,
             policies: Policies::default(),
             dice: Dice::new(),
             time,
@@ -349,6 +353,10 @@ impl Postgres {
             None => self.readers.rows("DELETE FROM @note WHERE kind = $1 AND name = $2", &about).await,
         };
         rows.map(drop)
+    }
+
+    pub(crate) fn keys(&self) -> &Keys {
+        &self.shared.keys
     }
 
     /// A key that everybody who opens this ledger can derive.

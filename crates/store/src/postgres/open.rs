@@ -1,7 +1,7 @@
 //! Opening a ledger in a database: is it ours, is it up to date? Whether it is safe every connection asks (`fitness`).
 
 use tokio_postgres::Client;
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
 use twicesafe_core::Timestamp;
 
 use super::columns::{at, get};
@@ -10,6 +10,7 @@ use super::rows::RowType;
 use super::write::RowTypes;
 use crate::HashKey;
 use crate::error::StoreError;
+use crate::secret::{Keys, LedgerSecret};
 
 pub(super) const MIGRATIONS: &[&str] = &[include_str!("../../migrations/postgres/0001_ledger.sql")];
 /// Keeps processes that start at once from migrating at once. "TwSf" and a number.
@@ -33,6 +34,7 @@ const TABLES: [&str; 12] = [
 /// What is known of a ledger once it is open.
 pub(super) struct Opened {
     pub(super) hash_key: HashKey,
+    pub(super) keys: Keys,
     /// Where its tables are, quoted and with a dot, to be put before their names.
     pub(super) schema: String,
     /// The number of the database it is in.
@@ -43,9 +45,13 @@ pub(super) struct Opened {
 }
 
 /// Makes or migrates the ledger.
-pub(super) async fn ledger(client: &Client, shown: &str) -> Result<Opened, Failure> {
+pub(super) async fn ledger(
+    client: &Client,
+    shown: &str,
+    secret: Option<&LedgerSecret>,
+) -> Result<Opened, Failure> {
     client.batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED").await?;
-    let opened = migrate(client, shown).await;
+    let opened = migrate(client, shown, secret).await;
     match &opened {
         Ok(_) => client.batch_execute("COMMIT").await?,
         Err(_) => drop(client.batch_execute("ROLLBACK").await),
@@ -55,7 +61,7 @@ pub(super) async fn ledger(client: &Client, shown: &str) -> Result<Opened, Failu
 
 /// Brings the schema up to date. Safe when several processes start at once: the first takes the lock, the others find
 /// nothing left to do.
-async fn migrate(client: &Client, shown: &str) -> Result<Opened, Failure> {
+async fn migrate(client: &Client, shown: &str, secret: Option<&LedgerSecret>) -> Result<Opened, Failure> {
     client.query_typed("SELECT pg_advisory_xact_lock($1)", &[(&MIGRATION_LOCK, Type::INT8)]).await?;
     let sql =
         "SELECT quote_ident(current_schema()), d.oid FROM pg_database d WHERE d.datname = current_database()";
@@ -73,15 +79,26 @@ async fn migrate(client: &Client, shown: &str) -> Result<Opened, Failure> {
     }
     if found == 0 {
         let key = HashKey::random();
-        let sql = format!("INSERT INTO {schema}ledger (one, schema_version, hash_key) VALUES (1, $1, $2)");
-        client.query_typed(&sql, &[(&known, Type::INT8), (&key.bytes(), Type::BYTEA)]).await?;
+        let sealed = Keys::of_new_database(secret).sealed();
+        let sql = format!(
+            "INSERT INTO {schema}ledger (one, schema_version, hash_key, sealed_key) VALUES (1, $1, $2, $3)"
+        );
+        let row: [(&(dyn ToSql + Sync), Type); 3] =
+            [(&known, Type::INT8), (&key.bytes(), Type::BYTEA), (&sealed.as_slice(), Type::BYTEA)];
+        client.query_typed(&sql, &row).await?;
     }
     // Also tells at once whether the ledger can be written, not only when the first claim comes.
     let sql = format!(
         "UPDATE {schema}ledger SET schema_version = $1 RETURNING hash_key,
-         (extract(epoch FROM clock_timestamp()) * 1000)::bigint, recovering_since"
+         (extract(epoch FROM clock_timestamp()) * 1000)::bigint, recovering_since, sealed_key"
     );
     let row = client.query_typed_one(&sql, &[(&known, Type::INT8)]).await?;
+    let (keys, is_sealed_anew) = Keys::of_database(shown, secret, get(&row, 3)?)?;
+    if is_sealed_anew {
+        let sql = format!("UPDATE {schema}ledger SET sealed_key = $1");
+        client.query_typed(&sql, &[(&keys.sealed().as_slice(), Type::BYTEA)]).await?;
+        tracing::warn!("{shown} had no secret and has one now: nobody opens it any more without");
+    }
     let row_types = RowTypes {
         intent: row_type(client, "intent").await?,
         agenda: row_type(client, "agenda").await?,
@@ -93,6 +110,7 @@ async fn migrate(client: &Client, shown: &str) -> Result<Opened, Failure> {
     Ok(Opened {
         row_types,
         hash_key: HashKey::kept(get(&row, 0)?)?,
+        keys,
         schema,
         database,
         now: Timestamp::from_millis(get(&row, 1)?),

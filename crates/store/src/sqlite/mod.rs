@@ -29,6 +29,7 @@ use crate::codec::Policies;
 use crate::error::StoreError;
 use crate::plan::{Applied, Order, Stored, Target, check_name, plan};
 use crate::reply::Reply;
+use crate::secret::Keys;
 use crate::tally::Tally;
 use crate::{Dice, NameHash, NameHasher, Options, QUEUE_MAX};
 use read::Readers;
@@ -46,6 +47,7 @@ const PORTION: usize = 16;
 pub(crate) struct Shared {
     pub(crate) path: PathBuf,
     pub(crate) hasher: NameHasher,
+    pub(crate) keys: Keys,
     pub(crate) time: LedgerTime,
     pub(crate) policies: Policies,
     pub(crate) dice: Dice,
@@ -143,6 +145,7 @@ pub(crate) struct Sqlite {
     /// Bounded by count: a queue with room for everything would cost every short-lived process milliseconds.
     queue: Option<Sender<Errand>>,
     writer: Option<JoinHandle<()>>,
+    pub(crate) warnings: Vec<String>,
     pub(crate) readers: Readers,
 }
 
@@ -157,6 +160,7 @@ impl Sqlite {
         time.read(Some(known.last));
         let shared = Arc::new(Shared {
             hasher,
+            keys: known.keys,
             time,
             policies: Policies::default(),
             dice: Dice::new(),
@@ -176,7 +180,7 @@ impl Sqlite {
             .name("twicesafe-writer".into())
             .spawn(move || writer::Writer::new(&connection, &of_writer, errands).run())
             .map_err(|error| StoreError::Away(error.to_string()))?;
-        Ok(Self { shared, queue: Some(queue), writer: Some(writer), readers })
+        Ok(Self { shared, queue: Some(queue), writer: Some(writer), warnings: known.warnings, readers })
     }
 
     /// Queues commands in their order, and waits for all their answers.
@@ -315,6 +319,10 @@ impl Sqlite {
             .map(drop)
         })
         .await
+    }
+
+    pub(crate) fn keys(&self) -> &Keys {
+        &self.shared.keys
     }
 
     /// A key that everybody who opens this ledger can derive.

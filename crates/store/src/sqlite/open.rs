@@ -1,7 +1,7 @@
 //! Opening a ledger file: is it ours, is it safe, is it up to date?
 
 use std::ffi::CStr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
@@ -12,7 +12,8 @@ use super::BUSY_MAX;
 use super::write::NOW;
 use crate::clock::Noted;
 use crate::error::StoreError;
-use crate::{HashKey, Options};
+use crate::secret::{Keys, beside};
+use crate::{HashKey, Options, private};
 
 /// "TwSf" in the header of the file.
 const APPLICATION_ID: i64 = 0x5477_5366;
@@ -25,11 +26,15 @@ const BUSY_PAUSE: Duration = Duration::from_millis(2);
 /// What a ledger knows of itself.
 pub(super) struct Known {
     pub(super) hash_key: HashKey,
+    pub(super) keys: Keys,
     pub(super) last: Noted,
+    /// What somebody should know of its files.
+    pub(super) warnings: Vec<String>,
 }
 
 /// Opens the file for the writer, and makes or migrates it. Its path is the one of [`super::place`].
 pub(super) fn writable(path: &Path, options: &Options) -> Result<(Connection, Known), StoreError> {
+    let warnings = make_private(path);
     let flags =
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = connect(path, flags, twicesafe_vfs::name())?;
@@ -45,8 +50,20 @@ pub(super) fn writable(path: &Path, options: &Options) -> Result<(Connection, Kn
     if let Some(bytes_max) = options.bytes_max {
         pragma(&connection, "max_page_count", i64::try_from(bytes_max).unwrap_or(i64::MAX) / PAGE_BYTES)?;
     }
-    let known = migrate(&mut connection, options)?;
+    let known = Known { warnings, ..migrate(&mut connection, path, options)? };
     Ok((connection, known))
+}
+
+/// Makes the file, and keeps it and what is beside it from others. SQLite gives its log and the index of that the mode of the file.
+fn make_private(path: &Path) -> Vec<String> {
+    private::make_empty(path);
+    let of = |suffix: &str| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(suffix);
+        PathBuf::from(name)
+    };
+    let files = [path.to_owned(), of("-wal"), of("-shm"), beside(path)];
+    files.iter().filter_map(|file| private::mend(file)).collect()
 }
 
 /// Opens the file for reading only.
@@ -123,7 +140,7 @@ fn check_ours(connection: &Connection, path: &Path) -> Result<(), StoreError> {
 
 /// Brings the schema up to date. Safe when several processes start at once: the first takes the lock, the others find
 /// nothing left to do.
-fn migrate(connection: &mut Connection, options: &Options) -> Result<Known, StoreError> {
+fn migrate(connection: &mut Connection, path: &Path, options: &Options) -> Result<Known, StoreError> {
     let known = MIGRATIONS.len() as i64;
     let version = |connection: &Connection| {
         let found: i64 = ran(connection.pragma_query_value(None, "user_version", |row| row.get(0)))?;
@@ -142,7 +159,9 @@ fn migrate(connection: &mut Connection, options: &Options) -> Result<Known, Stor
         }
         if found == 0 {
             let key = HashKey::random();
-            ran(transaction.execute("INSERT INTO ledger (one, hash_key) VALUES (1, ?1)", [key.bytes()]))?;
+            let keys = Keys::of_new_file(path, options.secret.as_ref())?;
+            let row = "INSERT INTO ledger (one, hash_key, sealed_key) VALUES (1, ?1, ?2)";
+            ran(transaction.execute(row, (key.bytes(), keys.sealed())))?;
             let rows = "INSERT INTO tally (hour, name, n) VALUES
                 (?1, 'last at', ?2), (?1, 'last tick', 0), (?1, 'last boot', 0), (?1, 'last intent', 0)";
             ran(transaction.execute(rows, (NOW, options.clock.system_millis())))?;
@@ -151,14 +170,17 @@ fn migrate(connection: &mut Connection, options: &Options) -> Result<Known, Stor
         ran(transaction.pragma_update(None, "user_version", known))?;
         ran(transaction.commit())?;
     }
-    let sql = "SELECT hash_key, at.n, tick.n, boot.n FROM ledger, tally at, tally tick, tally boot
+    let sql =
+        "SELECT hash_key, sealed_key, at.n, tick.n, boot.n FROM ledger, tally at, tally tick, tally boot
         WHERE at.hour = ?1 AND at.name = 'last at' AND tick.hour = ?1 AND tick.name = 'last tick'
         AND boot.hour = ?1 AND boot.name = 'last boot'";
     let facts = connection.query_row(sql, [NOW], |row| {
-        Ok((row.get::<_, Vec<u8>>(0)?, noted(row.get(1)?, row.get(2)?, row.get(3)?)))
+        let last = noted(row.get(2)?, row.get(3)?, row.get(4)?);
+        Ok((row.get::<_, Vec<u8>>(0)?, row.get::<_, Vec<u8>>(1)?, last))
     });
-    let (hash_key, last) = ran(facts)?;
-    Ok(Known { hash_key: HashKey::kept(&hash_key)?, last })
+    let (hash_key, sealed, last) = ran(facts)?;
+    let keys = Keys::of_file(path, options.secret.as_ref(), &sealed)?;
+    Ok(Known { hash_key: HashKey::kept(&hash_key)?, keys, last, warnings: Vec::new() })
 }
 
 /// Where the clocks were when something was last written.

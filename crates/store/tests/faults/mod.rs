@@ -7,6 +7,7 @@ mod foreign;
 mod full;
 mod proxy;
 mod restart;
+mod secrets;
 mod tls;
 
 use twicesafe_core::Code;

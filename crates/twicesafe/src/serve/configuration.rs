@@ -42,7 +42,9 @@ pub(super) async fn run(asked: Config, common: &Common, out: &mut impl Write) ->
     // Tokens are in the ledger. Where there is none yet there are no tokens either, and it is not made by looking.
     let ledger = match &configuration.ledger_address()? {
         Some(address) if place::exists(address) => {
-            Some(place::open_at(address, &place::whoami()).await).transpose()
+            let place =
+                place::find_with(&Common { ledger: Some(address.clone()), ..*common }, &configuration)?;
+            Some(place::open_at(&place, &place::whoami()).await).transpose()
         }
         _ => Ok(None),
     };

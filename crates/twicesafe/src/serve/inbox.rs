@@ -199,7 +199,7 @@ async fn list(asked: &List, common: &Common, out: &mut impl Write) -> Result<(),
     };
     let ledger = match &asked.config {
         Some(path) => {
-            let address = place::find_with(common, config::load(path)?.ledger_address()?)?;
+            let address = place::find_with(common, &config::load(path)?)?;
             place::open_at(&address, &place::whoami()).await?
         }
         None => place::open(common).await?,
@@ -362,7 +362,7 @@ async fn show(asked: &Named, common: &Common, out: &mut impl Write) -> Result<()
 
 async fn put(asked: &Put, common: &Common, out: &mut impl Write) -> Result<(), Failure> {
     let configuration = configuration(asked.config.as_deref())?;
-    let address = place::find_with(common, configuration.ledger_address()?)?;
+    let address = place::find_with(common, &configuration)?;
     let ledger = place::open_at(&address, &place::whoami()).await?;
     let mut body = Vec::new();
     std::io::stdin().lock().take(EVENT_BYTES_MAX + 1).read_to_end(&mut body)?;

@@ -85,10 +85,11 @@ async fn serve(asked: Serve, common: &Common, out: &mut impl Write) -> Result<()
     if let Some(listen) = asked.listen {
         configuration.listen = listen;
     }
-    let address = place::find_with(common, configuration.ledger_address()?)?;
+    let place = place::find_with(common, &configuration)?;
+    let address = place.address.clone();
     configuration.ledger = Some(address.as_str().into());
     let actor = twicesafe_ledger::Actor::new(&format!("server@{}", place::hostname()))?;
-    let ledger = twicesafe_ledger::Open::at(&address).actor(actor).remembering().open().await?;
+    let ledger = place.opening().actor(actor).remembering().open().await?;
     let server = Server::start(ledger, configuration).await?;
     let signals = twicesafe_server::Signals::catch()?;
     for (address, what) in server.addresses() {

@@ -135,3 +135,41 @@ fn a_ledger_must_be_named_where_nobody_is_watching() {
     unnamed(None).check(0, &[]);
     assert_eq!(world.status("order:1"), "done");
 }
+
+#[test]
+fn s41_a_ledger_is_its_owners_alone_and_one_that_is_not_is_mended_and_said() {
+    use std::os::unix::fs::PermissionsExt;
+    let world = World::sqlite();
+    let run = |key: &str| {
+        let script = format!("umask 022; exec \"$0\" run --scope a --key {key} -- true");
+        let mut command = world.program("sh");
+        command.args(["-euc", &script, env!("CARGO_BIN_EXE_twicesafe")]);
+        command.env("TWICESAFE_LEDGER", &world.address);
+        said(command)
+    };
+    let file = world.ledger_file().unwrap();
+    let mode = || std::fs::metadata(file).unwrap().permissions().mode() & 0o777;
+    assert!(!run("one").check(0, &[]).stderr.contains("warning"));
+    assert_eq!(mode(), 0o600);
+    std::fs::set_permissions(file, PermissionsExt::from_mode(0o644)).unwrap();
+    run("two").check(0, &["others could read", "mode 644"]);
+    assert_eq!(mode(), 0o600);
+    std::fs::remove_file(format!("{}.secret", file.display())).unwrap();
+    run("three").check(125, &["TS0059", "ledger.db.secret"]);
+}
+
+#[test]
+fn s41_all_who_use_a_database_have_its_secret() {
+    let world = World::postgres();
+    let run = |key: &str, secret: &str| {
+        let mut command = world.guarded(key, &[], SEND);
+        command.env("TWICESAFE_SECRET", secret);
+        said(command)
+    };
+    run("one", "").check(0, &[]);
+    run("two", "correct horse battery staple").check(0, &[]);
+    run("three", "").check(125, &["TS0059"]);
+    run("three", "another one of some length").check(125, &["TS0059"]);
+    run("three", "short").check(2, &["TWICESAFE_SECRET", "too short"]);
+    assert_eq!(world.effects(), 2);
+}
