@@ -77,6 +77,7 @@ pub(crate) fn exit_status_of(code: Code) -> u8 {
         | Code::DiskFull
         | Code::NetworkFileSystem
         | Code::LedgerSecondName
+        | Code::LedgerSecret
         | Code::UnsafeDurability
         | Code::LedgerNotTrusted
         | Code::LedgerDamaged

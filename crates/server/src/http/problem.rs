@@ -160,6 +160,7 @@ pub(crate) fn status_of(code: Code) -> StatusCode {
         | Code::DiskFull
         | Code::NetworkFileSystem
         | Code::LedgerSecondName
+        | Code::LedgerSecret
         | Code::UnsafeDurability
         | Code::LedgerUnfit
         | Code::StartAgain
