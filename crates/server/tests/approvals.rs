@@ -92,14 +92,7 @@ async fn s30_what_people_are_shown_is_what_they_say_yes_to() {
         };
         world.post("/v1/claim", &shown(1)).await.refused(423, "TS0017");
         world.post("/v1/claim", &shown(1_000_000)).await.refused(422, "TS0010");
-        let approve = about(key).to_string();
-        let approved = world.send(
-            "POST",
-            "/v1/approve",
-            &[("content-type", "application/json"), ("twicesafe-actor", "boss")],
-            approve.as_bytes(),
-        );
-        assert_eq!(approved.await.status, 200);
+        world.decide("boss", "approve", &about(key)).await;
         world.post("/v1/claim", &shown(1)).await;
         // The permit is out now, and is for what was said yes to.
         world.post("/v1/claim", &shown(1_000_000)).await.refused(422, "TS0010");
@@ -212,5 +205,45 @@ async fn s30_who_asked_may_not_approve_by_link_either() {
     let path = path_of(&hook.next().await);
     let pressed = press(&world, &path, "decision=yes").await;
     assert!(pressed.status == 409 && pressed.text.contains("may not approve"), "{pressed:?}");
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn s30_without_a_token_nobody_decides_over_the_api() {
+    let refund = "destinations:
+  shop:
+    base: http://127.0.0.1:9
+    auth: none
+    routes:
+      - { match: POST /refunds, action: refund.create, key: request.body.id, recovery: person, approve: true }
+";
+    let world = World::configured(refund).await;
+    let asked = json!({ "id": "1", "amount": 900 });
+    world.post("/to/shop/refunds", &asked).await.refused(423, "TS0017");
+    let about =
+        json!({ "scope": "default/shop/refund.create", "key": "1", "reason": "because", "generation": 1 });
+    let as_ops = [("content-type", "application/json"), ("twicesafe-actor", "ops")];
+    for path in ["/v1/approve", "/v1/reject", "/v1/reset", "/v1/forget"] {
+        let heard = world.send("POST", path, &as_ops, about.to_string().as_bytes()).await;
+        heard.refused(401, "TS0072");
+        assert!(heard.json["hint"].as_str().unwrap().contains("twicesafe approve"), "{heard:?}");
+    }
+    let finding = json!({
+        "scope": about["scope"], "key": "1", "reason": "because", "fence": 0, "finding": "did-not-happen",
+    });
+    world.send("POST", "/v1/resolve", &as_ops, finding.to_string().as_bytes()).await.refused(401, "TS0072");
+    world.post("/to/shop/refunds", &asked).await.refused(423, "TS0017");
+    let boss = world.token("boss", &[Right::Approve]).await;
+    assert_eq!(world.post_as(&boss, "/v1/approve", &about).await.json["changed"], true);
+    world.stop().await;
+    // What a claim asks for is no less an approval. Only where the requester may approve is it nobody's business who does.
+    let world = World::new().await;
+    world.post("/v1/claim", &held("1")).await.refused(423, "TS0017");
+    let body = self::about("1").to_string();
+    world.send("POST", "/v1/approve", &as_ops, body.as_bytes()).await.refused(401, "TS0072");
+    world.post("/v1/claim", &held("1")).await.refused(423, "TS0017");
+    let own = json!({ "input": 1, "approval": { "requester_may_approve": true } });
+    world.post("/v1/claim", &claim_with("2", own)).await.refused(423, "TS0017");
+    assert_eq!(world.post("/v1/approve", &self::about("2")).await.status, 200);
     world.stop().await;
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use twicesafe_ledger::{Ledger, ManualClock, Open};
+use twicesafe_ledger::{Actor, Ledger, ManualClock, Name, Noted, Open};
 use twicesafe_server::config::{self, Configuration};
 use twicesafe_server::{Control, NewToken, Right, Server};
 
@@ -125,6 +125,22 @@ impl World {
         let mut heard = Vec::new();
         let _ = tokio::time::timeout(Duration::from_secs(5), stream.read_to_end(&mut heard)).await;
         Heard::parse(&heard)
+    }
+
+    /// Decides about an intent as the command line does, which needs no token (S30).
+    pub(crate) async fn decide(&self, who: &str, what: &str, about: &Value) -> Noted {
+        let text = |field: &str| about[field].as_str().unwrap_or("because");
+        let name = Name::new(text("scope"), text("key")).unwrap();
+        let who = &Actor::new(who).unwrap();
+        let mut seen = (*self.ledger.existing(&name).await.unwrap()).clone();
+        seen.record.generation = u32::try_from(about["generation"].as_u64().unwrap()).unwrap();
+        let noted = match what {
+            "approve" => self.ledger.approve(who, &seen).await,
+            "reject" => self.ledger.reject(who, &seen, text("reason")).await,
+            "reset" => self.ledger.reset(who, &seen, text("reason")).await,
+            other => panic!("`{other}` is no decision"),
+        };
+        noted.unwrap()
     }
 
     /// A claim that may act: intent and fence. A backoff takes time, which passes here only when told to.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hyper::StatusCode;
-use twicesafe_ledger::{ANSWER_BYTES_MAX, By, Fence, Name, Noted, Resolution, Stored};
+use twicesafe_ledger::{ANSWER_BYTES_MAX, By, Code, Fence, Name, Noted, Resolution, Stored};
 
 use super::claims::json_answer;
 use super::{Call, facts, parse};
@@ -13,6 +13,9 @@ use crate::wire::{DecisionRequest, FindingWord, NotedAnswer, ReasonedRequest, Re
 
 pub(super) async fn approve(shared: &Shared, call: &Call<'_>) -> Result<Response, Problem> {
     let Decision { by, seen, .. } = decision(shared, call).await?;
+    if seen.record.policy.approval.as_ref().is_none_or(|rule| !rule.requester_may_approve) {
+        demand_token(call)?;
+    }
     noted(shared, &seen, shared.ledger.approve(by, &seen).await).await
 }
 
@@ -37,6 +40,7 @@ pub(super) async fn resolve(shared: &Shared, call: &Call<'_>) -> Result<Response
     parse::check_lengths(asked.external_id.as_deref(), Some(reason))?;
     let by = by(call, asked.command_id.as_deref())?;
     let mut seen = (*seen(shared, call, &asked.scope, &asked.key).await?).clone();
+    demand_somebody(shared, call)?;
     seen.record.fence = Fence::new(asked.fence);
     let resolution = match asked.finding {
         FindingWord::Happened => {
@@ -65,6 +69,7 @@ async fn decision(shared: &Shared, call: &Call<'_>) -> Result<Decision, Problem>
     parse::check_lengths(None, asked.reason.as_deref())?;
     let by = by(call, asked.command_id.as_deref())?;
     let mut seen = (*seen(shared, call, &asked.scope, &asked.key).await?).clone();
+    demand_somebody(shared, call)?;
     seen.record.generation = asked.generation;
     Ok(Decision { by, seen, reason: asked.reason.unwrap_or_default() })
 }
@@ -76,6 +81,7 @@ async fn reasoned(shared: &Shared, call: &Call<'_>) -> Result<Decision, Problem>
     parse::check_lengths(None, Some(&reason))?;
     let by = by(call, asked.command_id.as_deref())?;
     let mut seen = (*seen(shared, call, &asked.scope, &asked.key).await?).clone();
+    demand_somebody(shared, call)?;
     seen.record.generation = asked.generation;
     Ok(Decision { by, seen, reason })
 }
@@ -89,6 +95,27 @@ async fn seen(shared: &Shared, call: &Call<'_>, scope: &str, key: &str) -> Resul
     let name = Name::new(scope, key)?;
     call.principal.demand_to_change(name.scope.as_str())?;
     Ok(shared.ledger.existing(&name).await?)
+}
+
+/// Refuses a decision without a token where the configuration asks people: without tokens callers only say who they are, and
+/// whoever asked could decide under another name (S30).
+fn demand_somebody(shared: &Shared, call: &Call<'_>) -> Result<(), Problem> {
+    match shared.destinations().ask_people() {
+        true => demand_token(call),
+        false => Ok(()),
+    }
+}
+
+fn demand_token(call: &Call<'_>) -> Result<(), Problem> {
+    match call.principal.token() {
+        Some(_) => Ok(()),
+        None => Err(Problem::new(
+            Code::TokenMissing,
+            "a decision needs a person, and without a token nobody knows who sent this",
+            "Decide with `twicesafe approve`, `reject` or `resolve` or by the link in the alert, or make a token: twicesafe token create \
+             --rights approve.",
+        )),
+    }
 }
 
 fn needed(reason: &str) -> Result<&str, Problem> {

@@ -59,6 +59,7 @@ pub async fn check(configuration: &Configuration, ledger: Option<&Ledger>) -> Ve
     destinations(configuration, &mut found);
     inboxes(configuration, &mut found);
     reach(configuration, ledger, &mut found).await;
+    deciders(configuration, ledger, &mut found).await;
     found.0
 }
 
@@ -300,5 +301,22 @@ async fn reach(configuration: &Configuration, ledger: Option<&Ledger>, found: &m
         }
         Ok(_) => {}
         Err(error) => found.error("ledger", error.to_string()),
+    }
+}
+
+/// Warns where people are asked and no token tells callers apart (S30).
+async fn deciders(configuration: &Configuration, ledger: Option<&Ledger>, found: &mut Found) {
+    let Ok(destinations) = Destinations::read(configuration) else { return };
+    if !destinations.ask_people() {
+        return;
+    }
+    let has_tokens = match ledger {
+        Some(ledger) => Tokens::read(ledger).await.is_ok_and(|tokens| tokens.are_needed()),
+        None => false,
+    };
+    if !has_tokens {
+        let words = "people are asked (`approve:`, `caps:`) and there is no token: only links in alerts and the command line can decide, \
+                     the API cannot; to let people decide over the API, make tokens: twicesafe token create --rights approve";
+        found.warning("destinations", words);
     }
 }

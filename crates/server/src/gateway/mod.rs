@@ -92,6 +92,12 @@ impl Destinations {
         self.0.get(name)
     }
 
+    /// Returns whether any route may hold a request for a person: by `approve`, or over a cap.
+    pub(crate) fn ask_people(&self) -> bool {
+        let asks = |route: &Arc<Route>| route.approve.is_some() || !route.caps.is_empty();
+        self.iter().any(|destination| destination.routes.iter().any(asks) || asks(&destination.unrouted))
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -236,7 +236,7 @@ async fn what_somebody_said_no_to_is_not_asked_about_again() {
     inbox.status("evt_1", "retryable").await;
     let held = inbox.world.get("/v1/approvals").await.json["intents"][0].clone();
     let no = json!({ "scope": held["scope"], "key": held["key"], "generation": held["generation"], "reason": "never" });
-    assert_eq!(inbox.world.post("/v1/reject", &no).await.status, 200, "{held}");
+    inbox.world.decide("ann", "reject", &no).await;
     inbox.pass(Duration::from_secs(400)).await;
     let shown = inbox.status("evt_1", "failed").await;
     // Its sender knows nothing of that.
@@ -414,7 +414,7 @@ async fn s40_what_an_event_did_at_a_destination_is_forgotten_with_it() {
             inbox.status("evt_1", "retryable").await;
             let held = inbox.world.get("/v1/approvals").await.json["intents"][0].clone();
             let no = json!({ "scope": held["scope"], "key": held["key"], "generation": held["generation"], "reason": "never" });
-            assert_eq!(inbox.world.post("/v1/reject", &no).await.status, 200);
+            inbox.world.decide("ann", "reject", &no).await;
         } else {
             inbox.status("evt_1", "done").await;
         }
