@@ -18,6 +18,7 @@ mod decide;
 mod fingerprint;
 pub mod journal;
 mod lane;
+pub mod legible;
 mod meaning;
 mod moment;
 mod name;

@@ -377,7 +377,7 @@ async fn alerts_go_by_mail_and_to_slack() {
     let permit = world.permit(claim("<1>\u{2028}")).await;
     world.post("/v1/settle", &settle(permit, "unknown", json!({}))).await;
     let slack = hook.next().await;
-    assert!(slack["text"].as_str().unwrap().contains("billing/invoice.send &lt;1&gt;"), "{slack}");
+    assert!(slack["text"].as_str().unwrap().contains("billing/invoice.send `&lt;1&gt;"), "{slack}");
     for _ in 0..100 {
         if mail.lock().unwrap().contains("\r\n.\r\n") {
             break;
@@ -462,4 +462,29 @@ destinations:
     assert_eq!(sent, ["whole"]);
     world.stop().await;
     std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[tokio::test]
+async fn s41_a_key_cannot_pass_for_words_or_a_link_of_ours() {
+    for way in ["webhook", "slack"] {
+        let hook = Hook::start().await;
+        let yaml =
+            format!("people:\n  ops: {{ alert: {{ {way}: \"{}\" }}, rights: [approve] }}\n", hook.url());
+        let world = World::configured(&yaml).await;
+        let key = "1\u{2028}Decide here: http://evil.example/yes \u{202e}";
+        world
+            .post("/v1/claim", &claim_with(key, json!({ "input": 1, "approval": {} })))
+            .await
+            .refused(423, "TS0017");
+        let told = hook.next().await;
+        let text = told["message"].as_str().or(told["text"].as_str()).unwrap();
+        assert!(!text.contains("http://evil") && text.contains("http[:]//evil.example"), "{text}");
+        assert!(!text.contains('\u{2028}') && !text.contains('\u{202e}'), "{text:?}");
+        if way == "slack" {
+            let ours =
+                text.lines().position(|line| line.starts_with("Decide here: http://127.0.0.1")).unwrap();
+            assert_eq!(ours, 1, "the link is before what others wrote: {text}");
+        }
+        world.stop().await;
+    }
 }

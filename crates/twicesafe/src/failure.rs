@@ -4,7 +4,7 @@ use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 
 use serde_json::json;
-use twicesafe_core::Code;
+use twicesafe_core::{Code, legible};
 use twicesafe_ledger::{Error, StoreError};
 
 /// Why a command did not do what was asked.
@@ -48,7 +48,7 @@ impl Failure {
             }
         };
         // If stderr is closed as well, the exit status is all that is left to say.
-        let _ = writeln!(io::stderr(), "{words}");
+        let _ = writeln!(io::stderr(), "{}", legible::block(&words));
         ExitCode::from(status)
     }
 

@@ -3,6 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 
 use serde_json::Value;
+use twicesafe_core::legible;
 use twicesafe_ledger::Timestamp;
 pub(crate) use twicesafe_server::config::parse_span;
 pub(crate) use twicesafe_server::wire::time;
@@ -20,7 +21,8 @@ impl Table {
 
     pub(crate) fn row(&mut self, cells: Vec<String>) {
         debug_assert_eq!(cells.len(), self.headings.len(), "a cell for every heading");
-        self.rows.push(cells);
+        // Cells hold what others wrote: none may begin a line of its own or move the cursor.
+        self.rows.push(cells.iter().map(|cell| legible::line(cell).into_owned()).collect());
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -46,6 +48,11 @@ impl Table {
         }
         self.rows.iter().try_for_each(|row| writeln!(out, "{}", line(&mut row.iter().map(String::as_str))))
     }
+}
+
+/// Says something on stderr; what others wrote in it cannot change how it is shown.
+pub(crate) fn say(words: &str) {
+    let _ = writeln!(io::stderr(), "{}", legible::block(words));
 }
 
 /// One JSON value, on one line.

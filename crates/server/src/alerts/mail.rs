@@ -14,8 +14,7 @@ pub(super) async fn send(smtp: &Smtp, to: &str, message: &Message, key: &str) ->
     let from: lettre::message::Mailbox = smtp.from.parse().map_err(|error| unsent(&error))?;
     let domain = from.email.domain().to_owned();
     let id: String = key.chars().filter(char::is_ascii_alphanumeric).collect();
-    // A line break in a name would start another header.
-    let subject: String = message.subject().chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let subject = message.subject();
     let mail = lettre::Message::builder()
         .from(from)
         .to(to.parse().map_err(|error| unsent(&error))?)

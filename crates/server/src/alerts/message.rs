@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use twicesafe_ledger::{Status, Stored};
+use twicesafe_ledger::{Status, Stored, legible};
 
 use crate::inbox::inbox_of;
 use crate::wire::{IntentView, time};
@@ -48,6 +48,8 @@ impl Message {
     pub(super) fn subject(&self) -> String {
         let name = self.stored.record.name.as_ref();
         let (scope, key) = name.map_or(("", ""), |name| (name.scope.as_str(), name.key.as_str()));
+        // A key comes from a caller: it may not read as words, or as a link, of ours.
+        let key = legible::unlinked(key);
         let what = match self.kind {
             Kind::Held => "waits for your yes or no",
             Kind::Review => "may or may not have happened; somebody must look",
@@ -59,16 +61,21 @@ impl Message {
             }
             Kind::DoubleEffect => "HAPPENED TWICE: two attempts report different external ids",
         };
-        format!("{scope} {key} {what}")
+        format!("{scope} `{key}` {what}")
     }
 
     /// In some lines.
     pub(super) fn text(&self) -> String {
         let record = &self.stored.record;
         let mut text = self.subject();
-        text.push_str(&format!("\nAsked by {}, {}.", record.requested_by, time(record.created_at)));
+        // Ours before what others wrote, so that none of theirs is taken for it.
+        if let Some(link) = &self.link {
+            text.push_str(&format!("\nDecide here: {link}"));
+        }
+        let requester = legible::unlinked(record.requested_by.as_str());
+        text.push_str(&format!("\nAsked by {requester}, {}.", time(record.created_at)));
         if let Some(why) = &self.why {
-            text.push_str(&format!("\nThe last attempt: {why}."));
+            text.push_str(&format!("\nThe last attempt: {}.", legible::unlinked(why)));
         }
         if let Some(approval) = record.approval.as_ref().filter(|_| record.status == Status::Held) {
             text.push_str(&format!("\nUntil {}.", time(approval.expires_at)));
@@ -76,24 +83,32 @@ impl Message {
         if let Some(place) =
             record.place.as_ref().filter(|_| record.status == Status::Review && record.holds_lane())
         {
-            text.push_str(&format!("\nThe lane {} waits until then.", place.lane.as_str()));
+            let lane = legible::unlinked(place.lane.as_str());
+            text.push_str(&format!("\nThe lane `{lane}` waits until then."));
         }
-        match &self.link {
-            Some(link) => text.push_str(&format!("\nDecide here: {link}")),
-            None => {
-                let (scope, key) =
-                    record.name.as_ref().map_or(("", ""), |name| (name.scope.as_str(), name.key.as_str()));
-                let key = key.replace('\'', r"'\''");
-                text.push_str(&match inbox_of(scope) {
-                    Some(inbox) => format!(
-                        "\nMore: twicesafe inbox show {inbox} '{key}'\nHand it over again: twicesafe inbox replay {inbox} \
-                         '{key}' --reason WHY"
-                    ),
-                    None => format!("\nMore: twicesafe show {scope} '{key}'"),
-                });
-            }
+        if self.link.is_none() {
+            text.push_str(&self.commands());
         }
         text
+    }
+
+    /// The commands that show more. A key that cannot be shown as it is cannot be copied either.
+    fn commands(&self) -> String {
+        let name = self.stored.record.name.as_ref();
+        let (scope, key) = name.map_or(("", ""), |name| (name.scope.as_str(), name.key.as_str()));
+        if legible::unlinked(key) != key {
+            return match inbox_of(scope) {
+                Some(inbox) => format!("\nMore: twicesafe inbox list {inbox}"),
+                None => format!("\nMore: twicesafe intents --scope {scope}"),
+            };
+        }
+        let key = key.replace('\'', r"'\''");
+        match inbox_of(scope) {
+            Some(inbox) => format!(
+                "\nMore: twicesafe inbox show {inbox} '{key}'\nHand it over again: twicesafe inbox replay {inbox} '{key}' --reason WHY"
+            ),
+            None => format!("\nMore: twicesafe show {scope} '{key}'"),
+        }
     }
 
     pub(super) fn for_slack(&self) -> Value {

@@ -220,6 +220,9 @@ impl Wish<'_> {
         let is_held = policy.approval.is_some() || !route.caps.is_empty();
         intent = intent.policy(policy);
         let may_be_sent_later = destination.sends_by_itself() || !self.sending.has_credentials();
+        if is_held && self.sending.is_packed() {
+            return Err(packed());
+        }
         if is_held || may_be_sent_later && !self.is_rehearsal {
             match self.sending.kept(&route.keep) {
                 Ok(kept) => intent = intent.request(kept),
@@ -459,6 +462,14 @@ pub(super) fn not_worked_out(what: &str, why: &str) -> Problem {
         Code::ExpressionFailed,
         format!("the route's `{what}` cannot be worked out for this request: {why}"),
         "Send the field it is about, or change the expression so that it can do without: has(request.body.x) && ...",
+    )
+}
+
+fn packed() -> Problem {
+    Problem::new(
+        Code::RequestNotKept,
+        "a person must be asked first, and could not read the body: it is packed (Content-Encoding)",
+        "Send the body as it is, without compression.",
     )
 }
 

@@ -1,7 +1,7 @@
 //! A request on its way to a destination: what expressions see of it, what is kept of it, what it is compared by.
 
 use bytes::Bytes;
-use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, Uri};
 use serde_json::{Map, Value};
 use twicesafe_ledger::Key;
@@ -57,6 +57,12 @@ impl Sending {
             ("headers", headers.into()),
             ("body", body_view(self.media_type(), &self.body)),
         ])
+    }
+
+    /// Returns whether its body is packed, so that neither expressions nor people can read it.
+    pub(crate) fn is_packed(&self) -> bool {
+        let encodings = self.headers.get_all(CONTENT_ENCODING).iter();
+        encodings.into_iter().any(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity"))
     }
 
     /// The type of its body, without parameters, in small letters.

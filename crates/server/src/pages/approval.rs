@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use bytes::Bytes;
 use hyper::{Method, StatusCode};
 use twicesafe_ledger::{Actor, Dossier, Error, Noted, Refusal, Status, Stored};
 
@@ -9,6 +10,7 @@ use super::{escaped, page};
 use crate::access::{Right, Seen};
 use crate::api::SHOWN_BYTES_MAX;
 use crate::config::Person;
+use crate::gateway::sending::Sending;
 use crate::http::request::SMALL_BODY_BYTES_MAX;
 use crate::http::{Problem, Request, Response, request};
 use crate::server::Shared;
@@ -84,6 +86,10 @@ async fn decide(shared: &Shared, asked: &Request, stored: &Stored, who: &Actor) 
         return Ok(told(StatusCode::BAD_REQUEST, "Nothing was decided", words));
     }
     let noted = match field("decision") {
+        Some("yes") if !can_be_shown(shared, stored).await? => {
+            let words = "Not all of what would be sent can be shown here. Look at it elsewhere, then use twicesafe approve.";
+            return Ok(told(StatusCode::CONFLICT, "Nothing was decided", words));
+        }
         Some("yes") => shared.ledger.approve(who, stored).await,
         Some("no") => shared.ledger.reject(who, stored, reason).await,
         _ => {
@@ -129,6 +135,23 @@ fn told(status: StatusCode, title: &str, words: &str) -> Response {
     page(status, title, &format!("<p>{}</p>", escaped(words)))
 }
 
+/// Returns whether the page shows all of what would be sent: nobody says yes to what they have not seen.
+async fn can_be_shown(shared: &Shared, stored: &Stored) -> Result<bool, Problem> {
+    let Some(name) = &stored.record.name else { return Ok(false) };
+    let request = shared.ledger.dossier(name).await?.and_then(|dossier| dossier.request);
+    Ok(request.is_some_and(|request| is_shown_whole(&request)))
+}
+
+fn is_shown_whole(request: &Bytes) -> bool {
+    request.len() <= SHOWN_BYTES_MAX && is_readable(request)
+}
+
+/// Returns whether a person can read the request: a body that is packed or binary would be shown as garbage.
+fn is_readable(request: &Bytes) -> bool {
+    let is_packed = Sending::from_kept(request).is_some_and(|sending| sending.is_packed());
+    std::str::from_utf8(request).is_ok() && !is_packed
+}
+
 fn shown(dossier: &Dossier, seen: &Seen) -> Response {
     let record = &dossier.stored.record;
     let mut html = String::from("<dl>");
@@ -152,9 +175,9 @@ fn shown(dossier: &Dossier, seen: &Seen) -> Response {
     html.push_str("</dl>");
     let is_whole = match &dossier.request {
         Some(request) => {
-            let text = String::from_utf8_lossy(&request[..request.len().min(SHOWN_BYTES_MAX)]);
-            let _ = write!(html, "<p>What would be sent:</p><pre>{}</pre>", escaped(&text));
-            request.len() <= SHOWN_BYTES_MAX
+            let shown = String::from_utf8_lossy(&request[..request.len().min(SHOWN_BYTES_MAX)]);
+            let _ = write!(html, "<p>What would be sent:</p><pre>{}</pre>", escaped(&shown));
+            is_shown_whole(request)
         }
         None => false,
     };

@@ -4,12 +4,12 @@ mod approval;
 
 pub(crate) use approval::{PREFIX, answer as approval};
 
-use std::fmt::Write;
-
 use hyper::StatusCode;
 use hyper::header::{
     CONTENT_SECURITY_POLICY, HeaderValue, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
+
+use twicesafe_ledger::legible;
 
 use crate::http::Response;
 
@@ -52,26 +52,16 @@ pub(crate) fn front(is_admin: bool) -> Response {
     page(StatusCode::OK, "Twicesafe", content)
 }
 
-/// Text as it may stand in HTML, inside and outside of attributes.
+/// Returns text as it may stand in HTML, inside and outside of attributes, with what would change how it is shown as escapes.
 pub(crate) fn escaped(text: &str) -> String {
     let mut html = String::with_capacity(text.len());
-    for c in text.chars() {
+    for c in legible::block(text).chars() {
         match c {
             '&' => html.push_str("&amp;"),
             '<' => html.push_str("&lt;"),
             '>' => html.push_str("&gt;"),
             '"' => html.push_str("&quot;"),
             '\'' => html.push_str("&#39;"),
-            // What turns text around could make an amount read otherwise.
-            '\u{202a}'..='\u{202e}'
-            | '\u{2066}'..='\u{2069}'
-            | '\u{200b}'..='\u{200f}'
-            | '\u{feff}'
-            | '\u{61c}'
-            | '\u{2060}'..='\u{2064}'
-            | '\u{ad}' => {
-                let _ = write!(html, "\\u{{{:x}}}", u32::from(c));
-            }
             c => html.push(c),
         }
     }

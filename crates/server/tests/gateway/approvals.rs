@@ -235,3 +235,30 @@ async fn an_amount_that_nobody_knows_any_more_is_more_than_any_cap() {
     gateway.world.stop().await;
     std::fs::remove_dir_all(folder).unwrap();
 }
+
+#[tokio::test]
+async fn s30_nobody_says_yes_to_a_body_that_cannot_be_read() {
+    let hook = crate::alerts::Hook::start().await;
+    let more = format!("people:\n  ann: {{ alert: {{ webhook: \"{}\" }}, rights: [approve] }}\n", hook.url());
+    let routes = "- { match: POST /refunds, action: refund.create, recovery: person, approve: true }";
+    let gateway = Gateway::with("auth: none", routes, &more).await;
+    let send = async |key: &str, kind: (&str, &str), body: &[u8]| {
+        let headers = [kind, ("idempotency-key", key)];
+        gateway.world.send("POST", "/to/crm/refunds", &headers, body).await
+    };
+    let packed = [0x1f, 0x8b, 0x08, 0, 0, 0, 0, 0];
+    send("1", ("content-encoding", "gzip"), &packed).await.refused(400, "TS0094");
+    let binary = ("content-type", "application/octet-stream");
+    send("2", binary, &packed).await.refused(423, "TS0017");
+    let link = hook.next().await["link"].as_str().unwrap().to_owned();
+    let page = gateway.world.get(&link[link.find("/approve/").unwrap()..]).await;
+    assert!(page.status == 200 && !page.text.contains("value=yes"), "{page:?}");
+    assert!(page.text.contains("value=no") && page.text.contains("twicesafe approve"), "{page:?}");
+    // It says a yes no more when somebody presses it all the same.
+    let origin = format!("http://{}", gateway.world.address);
+    let form = [("content-type", "application/x-www-form-urlencoded"), ("origin", &*origin)];
+    let path = &link[link.find("/approve/").unwrap()..];
+    let pressed = gateway.world.send("POST", path, &form, b"decision=yes").await;
+    assert_eq!(pressed.status, 409, "{pressed:?}");
+    gateway.crm.check_effects(0);
+}

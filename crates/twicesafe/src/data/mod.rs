@@ -16,6 +16,7 @@ use twicesafe_core::Code;
 
 use crate::Common;
 use crate::failure::Failure;
+use crate::output::say;
 
 /// Commands about a ledger as a whole.
 #[derive(Subcommand)]
@@ -59,11 +60,6 @@ fn bad_line(line: u64, problem: impl std::fmt::Display, remedy: &str) -> Failure
         format!("line {line}: {problem}"),
         format!("Nothing was changed. {remedy}"),
     )
-}
-
-/// Talk, as opposed to data. If nobody listens, nothing is lost.
-fn say(words: &str) {
-    let _ = writeln!(io::stderr(), "{words}");
 }
 
 /// A number with its noun.

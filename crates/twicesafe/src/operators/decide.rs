@@ -6,6 +6,7 @@ use std::sync::Arc;
 use clap::Args;
 use serde_json::json;
 use twicesafe_core::journal::Event;
+use twicesafe_core::legible;
 use twicesafe_ledger::{
     Actor, Answer, Error, ExternalId, JournalRow, Ledger, Name, Noted, Refusal, Resolution, Status, Stored,
 };
@@ -218,7 +219,7 @@ impl<'a> Decision<'a> {
             });
             return Ok(print_json(out, &value)?);
         }
-        writeln!(out, "{scope} {key}: {}", noted.status)?;
+        writeln!(out, "{scope} {}: {}", legible::line(key.as_str()), noted.status)?;
         if !noted.changed {
             say(&format!("Nothing changed: \"{event}\" was decided before."));
         } else if let Some(now) = self.ledger.look(&self.name).await? {

@@ -22,11 +22,12 @@ mod stats;
 mod waiting;
 mod work;
 
-use std::io::{self, Write};
+use std::io::Write;
 
 use clap::Subcommand;
 
 use crate::failure::Failure;
+use crate::output::say;
 use crate::{Common, place};
 pub(crate) use next::command;
 
@@ -101,9 +102,4 @@ pub(crate) async fn run(operate: Operate, common: &Common, out: &mut impl Write)
         Operate::Restored(asked) => restored::run(ledger, asked, json, out).await,
         Operate::Completions(_) | Operate::Man => unreachable!("they need no ledger"),
     }
-}
-
-/// Talk, as opposed to data. If nobody listens, nothing is lost.
-fn say(words: &str) {
-    let _ = writeln!(io::stderr(), "{words}");
 }

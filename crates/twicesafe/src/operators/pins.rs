@@ -1,6 +1,7 @@
 //! `twicesafe pins`: answers of AI models that are on record. Looked at, and forgotten.
 
 use std::io::Write;
+use twicesafe_core::legible;
 
 use clap::{Args, Subcommand};
 use serde_json::json;
@@ -167,7 +168,7 @@ async fn show(ledger: &Ledger, asked: &Show, json: bool, out: &mut impl Write) -
     };
     match json {
         true => print_json(out, &json!({ "head": &*answer.head, "body": body }))?,
-        false => writeln!(out, "{}\n{body}", answer.head)?,
+        false => writeln!(out, "{}\n{}", legible::block(&answer.head), legible::block(&body))?,
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use clap::Args;
 use serde_json::{Value, json};
-use twicesafe_core::{Code, PermitKind};
+use twicesafe_core::{Code, PermitKind, legible};
 use twicesafe_ledger::{
     Answer, Body, Dossier, EarlierAnswer, ExternalId, Filter, JournalFault, JournalRow, Ledger, Name, Record,
     Refusal, Source, Status, Store, Stored, Timestamp, destination_key,
@@ -121,7 +121,7 @@ impl Facts {
         let facts = self.lines();
         let width = facts.iter().map(|(what, _)| what.len()).max().unwrap_or(0);
         for (what, fact) in &facts {
-            writeln!(out, "{}", format!("{what:width$}  {fact}").trim_end())?;
+            writeln!(out, "{}", format!("{what:width$}  {}", legible::line(fact)).trim_end())?;
         }
         writeln!(out)?;
         let headings = ["row", "at", "who", "what", "status", "doubt", "generation", "permit", "why"];

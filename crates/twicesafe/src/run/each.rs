@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc::Receiver;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
-use twicesafe_core::Code;
+use twicesafe_core::{Code, legible};
 use twicesafe_ledger::{Error, Ledger};
 
 use super::captured::Captured;
@@ -201,7 +201,7 @@ impl Summary {
             writeln!(io::stdout(), "{}", json!({ "key": key, "result": word, "code": code, "exit": exit }))?;
         } else if let Err(error) = &result {
             progress.clear();
-            writeln!(io::stderr(), "twicesafe: {key}: {word} ({})", error.code())?;
+            writeln!(io::stderr(), "twicesafe: {}: {word} ({})", legible::line(&key), error.code())?;
         }
         if status != 0 && self.status == 0 {
             self.status = status;

@@ -21,7 +21,7 @@ use twicesafe_core::Code;
 use twicesafe_ledger::{Error, Given, Ledger, Recovery, Refusal, Source};
 
 use crate::failure::{Failure, exit_status_of};
-use crate::output::parse_span;
+use crate::output::{parse_span, say};
 use crate::{Common, place};
 use captured::Captured;
 use child::Current;
@@ -267,9 +267,7 @@ async fn tell(
     result: Result<Given, Error>,
     last: Option<Last>,
 ) -> Result<u8, Failure> {
-    let say = |words: &str| {
-        let _ = writeln!(io::stderr(), "twicesafe: {words}");
-    };
+    let say = |words: &str| say(&format!("twicesafe: {words}"));
     match (result, last) {
         (Ok(given), last) => {
             let captured = Captured::from_given(&given);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use serde_json::json;
-use twicesafe_core::{Actor, Code};
+use twicesafe_core::{Actor, Code, legible};
 use twicesafe_ledger::{Cursor, Error, Filter, Ledger, Refusal, Status, Stored};
 use twicesafe_server::config::{self, Configuration};
 use twicesafe_server::{Pausable, Putting, ServerError};
@@ -309,7 +309,7 @@ async fn show(asked: &Named, common: &Common, out: &mut impl Write) -> Result<()
             "headers": event.headers, "body": body, "answer": answer, "deliveries": deliveries });
         return Ok(print_json(out, &shown)?);
     }
-    writeln!(out, "{} {}: {}", asked.inbox, asked.id, record.status)?;
+    writeln!(out, "{} {}: {}", asked.inbox, legible::line(&asked.id), record.status)?;
     let facts = [
         ("verified", event.verified),
         ("object", event.object),
@@ -319,13 +319,13 @@ async fn show(asked: &Named, common: &Common, out: &mut impl Write) -> Result<()
         ("webhook-id", event.webhook_id),
     ];
     for (what, value) in facts.into_iter().filter_map(|(what, value)| Some((what, value?))) {
-        writeln!(out, "  {what:10} {value}")?;
+        writeln!(out, "  {what:10} {}", legible::line(&value))?;
     }
     for (name, value) in &event.headers {
-        writeln!(out, "  {name}: {value}")?;
+        writeln!(out, "  {name}: {}", legible::line(value))?;
     }
     match body {
-        Some(body) => writeln!(out, "\n{body}\n")?,
+        Some(body) => writeln!(out, "\n{}\n", legible::block(&body))?,
         None => writeln!(out, "\n(its body is not kept any more)\n")?,
     }
     for row in &event.dossier.journal {
@@ -336,11 +336,11 @@ async fn show(asked: &Named, common: &Common, out: &mut impl Write) -> Result<()
             time(entry.at),
             entry.event.as_str(),
             entry.status,
-            entry.reason
+            legible::line(&entry.reason)
         )?;
     }
     let answer = answer.filter(|answer| !answer.is_empty());
-    match &event.same_as {
+    match event.same_as.as_deref().map(legible::line) {
         Some(other) if record.status == Status::Done => {
             writeln!(out, "\n`{other}` means the same and was handed over: this has its answer.")?;
         }
@@ -355,7 +355,7 @@ async fn show(asked: &Named, common: &Common, out: &mut impl Write) -> Result<()
         None => {}
     }
     if let Some(answer) = answer {
-        writeln!(out, "\nThe target answered: {}", answer.lines().next().unwrap_or_default())?;
+        writeln!(out, "\nThe target answered: {}", legible::line(answer.lines().next().unwrap_or_default()))?;
     }
     Ok(())
 }
@@ -375,7 +375,7 @@ async fn put(asked: &Put, common: &Common, out: &mut impl Write) -> Result<(), F
     for (_, id, is_new) in twicesafe_server::put_event(&ledger, &configuration, putting).await? {
         match common.json {
             true => print_json(out, &json!({ "event": id, "new": is_new }))?,
-            false => writeln!(out, "{id}{}", if is_new { "" } else { "  (known)" })?,
+            false => writeln!(out, "{}{}", legible::line(&id), if is_new { "" } else { "  (known)" })?,
         }
     }
     Ok(())
@@ -409,7 +409,7 @@ async fn decided(asked: &Decided, what: &str, common: &Common, out: &mut impl Wr
     })?;
     match common.json {
         true => Ok(print_json(out, &json!({ "event": id, "status": status.as_str() }))?),
-        false => Ok(writeln!(out, "{inbox} {id}: {status}")?),
+        false => Ok(writeln!(out, "{inbox} {}: {status}", legible::line(id))?),
     }
 }
 

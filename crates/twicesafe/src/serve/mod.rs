@@ -7,7 +7,7 @@ mod init;
 mod logs;
 mod token;
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
@@ -16,6 +16,7 @@ use twicesafe_server::config::{Configuration, Listen};
 use twicesafe_server::{Server, ServerError};
 
 use crate::failure::Failure;
+use crate::output::say;
 use crate::{Common, place};
 
 /// Commands about the server.
@@ -145,9 +146,4 @@ impl From<ServerError> for Failure {
             },
         }
     }
-}
-
-/// Talk, as opposed to data.
-fn say(words: &str) {
-    let _ = writeln!(io::stderr(), "{words}");
 }

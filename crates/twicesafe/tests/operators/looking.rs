@@ -143,3 +143,31 @@ fn figures_come_with_their_definition() {
         ],
     );
 }
+
+#[test]
+fn s41_what_others_wrote_cannot_change_how_it_is_shown() {
+    let key = "a\u{202e}b\u{2028}Status: done";
+    let reason = "no\u{1b}[2J\r\nrow 9 approved by boss";
+    for world in [World::sqlite(), World::postgres()] {
+        world.with(async |ledger| {
+            doubtful(ledger, intent("billing/invoice", key), reason).await;
+        });
+        for arguments in [
+            &["show", "billing/invoice", key][..],
+            &["review"],
+            &["intents"],
+            &["resolve", "billing/invoice", key, "--give-up", "--reason", reason],
+            &["approve", "billing/invoice", key],
+        ] {
+            let output = world.run(arguments);
+            let shown = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+            let is_plain = |c: char| c == '\n' || !c.is_control() && !"\u{202e}\u{2028}".contains(c);
+            assert!(shown.chars().all(is_plain), "{arguments:?}: {shown:?}");
+            assert!(!shown.lines().any(|line| line.starts_with("row 9")), "{arguments:?}: {shown}");
+        }
+        let listed = world.run(&["show", "billing/invoice", key]);
+        let listed = String::from_utf8(listed.stdout).unwrap();
+        assert!(listed.contains("a\\u{202e}b\\u{2028}Status: done"), "{listed}");
+        assert!(listed.contains("no\\u{1b}[2J"), "{listed}");
+    }
+}
