@@ -98,6 +98,8 @@ codes! {
     "0094" RequestNotKept "The request cannot be kept until a person has decided."
     "0095" CallbackRefused "Answers may not be posted to that address."
     "0096" ExpectationFailed "What an AI answered is not what was expected of it."
+    "0099" NoRoute "The destination takes no write that matches no route."
+    "0100" CouldBeAnother "The request could be taken for another one."
     "0110" NoSuchInbox "There is no such inbox."
     "0111" NotVerified "The event is not signed by who has the secret."
     "0112" OutOfTime "The event was signed too long ago, or in the future."

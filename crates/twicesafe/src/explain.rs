@@ -89,6 +89,8 @@ pages! {
     RequestNotKept "TS0094"
     CallbackRefused "TS0095"
     ExpectationFailed "TS0096"
+    NoRoute "TS0099"
+    CouldBeAnother "TS0100"
     NoSuchInbox "TS0110"
     NotVerified "TS0111"
     OutOfTime "TS0112"

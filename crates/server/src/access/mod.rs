@@ -11,7 +11,7 @@ mod tokens;
 
 pub(crate) use links::{Links, Seen};
 pub(crate) use origin::{check as check_origin, check_without_links};
-pub(crate) use principal::Principal;
+pub(crate) use principal::{Principal, TENANT_DEFAULT};
 pub use principal::{Right, is_reserved};
 pub use tokens::{NewToken, Token, create, list, revoke};
 pub(crate) use tokens::{Tokens, named};
@@ -116,6 +116,11 @@ impl Access {
             all.push(principal::TENANT_DEFAULT.to_owned());
         }
         all
+    }
+
+    /// Returns the tenant whose scope it is.
+    pub(crate) fn tenant_of(&self, scope: &str) -> String {
+        principal::tenant_of(scope, &self.tokens.tenants()).to_owned()
     }
 
     /// The same somebody as of now: a token may have been revoked, and there may be tenants that were not there before.

@@ -64,7 +64,7 @@ pub fn is_reserved(scope: &str) -> bool {
 }
 
 /// The tenant that is there without being set up.
-pub(super) const TENANT_DEFAULT: &str = "default";
+pub(crate) const TENANT_DEFAULT: &str = "default";
 
 /// Somebody, with what they may do.
 #[derive(Clone, Debug)]
@@ -198,11 +198,15 @@ impl Principal {
     }
 }
 
+/// Returns the tenant that a scope belongs to: the one whose name is its first part, and otherwise the default tenant.
+pub(super) fn tenant_of<'a>(scope: &'a str, tenants: &BTreeSet<String>) -> &'a str {
+    let first = scope.split('/').next().unwrap_or_default();
+    if tenants.contains(first) { first } else { TENANT_DEFAULT }
+}
+
 impl Reach {
-    /// A scope belongs to the tenant whose name is its first part, and otherwise to the default tenant.
     fn covers(&self, scope: &str) -> bool {
-        let first = scope.split('/').next().unwrap_or_default();
-        let owner = if self.tenants.contains(first) { first } else { TENANT_DEFAULT };
+        let owner = tenant_of(scope, &self.tenants);
         let within = |prefix: &String| match prefix.ends_with('/') {
             true => scope.starts_with(prefix.as_str()),
             false => {

@@ -13,7 +13,7 @@ use twicesafe_ledger::{
     Answer, Attempt, Counts, Finding, Ledger, Meaning, Outcome, Recovery, StoreError, Trouble,
 };
 
-use super::answer::{Limits, Whole};
+use super::answer::{Limits, Whole, received};
 use super::expression::Sight;
 use super::outcome::{Seen, of_failure};
 use super::passing::Handover;
@@ -162,9 +162,11 @@ impl Errand {
         let request = request(&self.destination, sending);
         let (upstream, timeout) = (&self.destination.upstream, self.route.timeout);
         let (response, lent) = upstream.exchange_within(timeout, request, care, || may_send(attempt)).await?;
+        let masks = self.destination.masks();
+        let response = received(response, &masks);
         let limits = Limits { started, whole: self.route.timeout, large: self.route.policy.act_max };
         let begin = |head: &hyper::Response<()>| self.hand_over(attempt, head);
-        Whole::read(response, lent, limits, begin).await
+        Whole::read(response, lent, limits, masks, begin).await
     }
 
     /// Begins to hand a large answer over, if it is one that says that it happened: whatever else is settled first (S27).

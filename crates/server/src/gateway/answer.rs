@@ -11,8 +11,9 @@ use hyper::{Response, StatusCode};
 use serde_json::{Map, Value};
 use twicesafe_ledger::{ANSWER_BYTES_MAX, Answer, Body, ExternalId};
 
+use super::mask::{Masking, Masks};
 use super::passing::{PASSED_BYTES_MAX, Passed};
-use super::sending::{body_view, is_json, without_mark};
+use super::sending::{body_view, is_json, listed_in_connection, without_mark};
 use super::upstream::{Failure, Lent};
 
 /// What the head of a kept answer begins with.
@@ -57,21 +58,35 @@ impl Whole {
         response: Response<Incoming>,
         lent: Lent,
         limits: Limits,
+        masks: Masks,
         passed: impl Fn(&Response<()>) -> Option<Passed>,
     ) -> Result<Self, Failure> {
         let (head, mut body) = response.into_parts();
+        let mut masking = Masking::new(masks);
+        let mut is_at_end = false;
         let announced = hyper::body::Body::size_hint(&body).exact().unwrap_or_default();
         let announced = usize::try_from(announced).unwrap_or(usize::MAX).min(ANSWER_BYTES_MAX);
         let headers = kept_headers(&head.headers);
         let mut first: Option<Bytes> = None;
         let mut all = BytesMut::new();
         let mut large: Option<Large> = None;
-        loop {
+        while !is_at_end {
             let frame = tokio::time::timeout(limits.left(large.is_some()), body.frame()).await;
             let frame = frame.map_err(|_| Failure::Unknown("its answer did not end in time".to_owned()))?;
-            let Some(frame) = frame else { break };
-            let frame = frame.map_err(|_| Failure::Unknown("its answer was cut short".to_owned()))?;
-            let Ok(data) = frame.into_data() else { continue };
+            let data = match frame {
+                Some(frame) => {
+                    let cut = |_| Failure::Unknown("its answer was cut short".to_owned());
+                    let Ok(data) = frame.map_err(cut)?.into_data() else { continue };
+                    masking.push(data)
+                }
+                None => {
+                    is_at_end = true;
+                    masking.end()
+                }
+            };
+            if data.is_empty() {
+                continue;
+            }
             if let Some(large) = &mut large {
                 large.take(data).await?;
                 continue;
@@ -223,6 +238,27 @@ impl Large {
         }
         Body::NotKept { bytes: self.bytes, digest: self.hasher.finalize().into() }
     }
+}
+
+/// Headers that would do something to who trusts this server, in the name of a destination: they are not passed on.
+const OF_ORIGINS: [&str; 6] =
+    ["set-cookie", "set-cookie2", "alt-svc", "refresh", "strict-transport-security", "clear-site-data"];
+
+/// Returns an answer without what is nobody's business (S22): credentials of ours are masked in its head, and what concerns only
+/// the connection, what sets cookies and what looks like ours is not in it.
+pub(crate) fn received<B>(mut response: Response<B>, masks: &Masks) -> Response<B> {
+    let headers = response.headers_mut();
+    let listed = listed_in_connection(headers);
+    let is_dropped = |name: &HeaderName| {
+        let name = name.as_str();
+        name.starts_with("twicesafe-")
+            || OF_ORIGINS.contains(&name)
+            || listed.iter().any(|other| other == name)
+    };
+    let dropped: Vec<HeaderName> = headers.keys().filter(|name| is_dropped(name)).cloned().collect();
+    dropped.iter().for_each(|name| drop(headers.remove(name)));
+    masks.mask_headers(headers);
+    response
 }
 
 /// Headers of answers that are kept and shown: an allow-list, because nobody knows what else is in the others (S22).

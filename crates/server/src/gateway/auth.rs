@@ -1,6 +1,8 @@
 //! How the server identifies itself at a destination. Secrets are read when the configuration is, and never stored or logged
 //! (S41).
 
+use std::collections::VecDeque;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use base64::Engine;
@@ -9,6 +11,7 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::{Method, Request};
 
+use super::mask::Words;
 use super::template::percent_encode;
 use super::upstream::{Base, Care, Failure, Upstream, tls_client};
 use crate::config::destinations::{Auth, DestinationTls, OAuth, OAuthCredentials};
@@ -35,7 +38,18 @@ pub(crate) struct Fetched {
     /// Who asks, where that is not in the form.
     shown: Option<HeaderValue>,
     token: tokio::sync::Mutex<Option<(HeaderValue, Instant)>>,
+    recent: RwLock<Recent>,
 }
+
+/// Tokens that were shown lately: an answer to one of them may come after the next one was fetched.
+#[derive(Default)]
+struct Recent {
+    tokens: VecDeque<String>,
+    words: Arc<Words>,
+}
+
+/// Tokens that are remembered to be masked.
+const RECENT_TOKENS_MAX: usize = 4;
 
 impl Credentials {
     /// `tls`: what the destination is trusted by, and where tokens are given, too.
@@ -67,12 +81,51 @@ impl Credentials {
         }
     }
 
+    /// What was fetched and must not be seen in answers.
+    pub(crate) fn fetched(&self) -> Option<Arc<Words>> {
+        match self {
+            Self::Fetched(fetched) => {
+                Some(fetched.recent.read().unwrap_or_else(PoisonError::into_inner).words.clone())
+            }
+            Self::None | Self::Header(..) => None,
+        }
+    }
+
     /// The destination did not take them: what was fetched is fetched anew.
     pub(crate) async fn refused(&self) {
         if let Self::Fetched(fetched) = self {
             *fetched.token.lock().await = None;
         }
     }
+}
+
+/// Returns what callers must not see of how the server identifies itself.
+pub(super) fn secrets(auth: &Auth) -> Vec<String> {
+    let reveal = |secret: &crate::config::Secret| secret.reveal().unwrap_or_default();
+    let encoded = |user: &str, password: &str| {
+        base64::engine::general_purpose::STANDARD.encode(format!("{user}:{password}"))
+    };
+    match auth {
+        Auth::None => Vec::new(),
+        Auth::Bearer(token) => vec![reveal(token)],
+        Auth::Basic(basic) => {
+            let (user, password) = (reveal(&basic.user), reveal(&basic.password));
+            let encoded = encoded(&user, &password);
+            // The user is the secret where there is no password.
+            vec![encoded, if password.is_empty() { user } else { password }]
+        }
+        Auth::Header(own) => whole_and_last_word(&reveal(&own.value)),
+        Auth::OAuth(oauth) => {
+            let (id, secret) = (reveal(&oauth.client_id), reveal(&oauth.client_secret));
+            vec![encoded(&id, &secret), secret]
+        }
+    }
+}
+
+/// A secret may stand behind the name of a scheme.
+pub(super) fn whole_and_last_word(text: &str) -> Vec<String> {
+    let last = text.rsplit(' ').next().unwrap_or_default();
+    vec![text.to_owned(), last.to_owned()]
 }
 
 fn basic(user: &str, password: &str) -> Result<HeaderValue, String> {
@@ -114,7 +167,7 @@ impl Fetched {
         };
         // The address is an operator's own, whole and with its path.
         let place = Upstream::new(base, true, tls_client(tls)?);
-        Ok(Self { place, form, shown, token: tokio::sync::Mutex::new(None) })
+        Ok(Self { place, form, shown, token: tokio::sync::Mutex::new(None), recent: RwLock::default() })
     }
 
     async fn token(&self) -> Result<HeaderValue, String> {
@@ -131,6 +184,19 @@ impl Fetched {
             .map_err(|why| format!("no token was given: {why}"))?;
         *token = Some(fetched.clone());
         Ok(fetched.0)
+    }
+
+    /// Masks a token from now on.
+    fn remember(&self, token: &str) {
+        let mut recent = self.recent.write().unwrap_or_else(PoisonError::into_inner);
+        if recent.tokens.iter().any(|known| known == token) {
+            return;
+        }
+        recent.tokens.push_back(token.to_owned());
+        if recent.tokens.len() > RECENT_TOKENS_MAX {
+            recent.tokens.pop_front();
+        }
+        recent.words = Arc::new(Words::of(recent.tokens.iter().map(String::as_str)));
     }
 
     async fn fetch(&self) -> Result<(HeaderValue, Instant), String> {
@@ -162,6 +228,7 @@ impl Fetched {
             serde_json::from_slice(&body).map_err(|_| "the answer is not JSON".to_owned())?;
         let text = answer["access_token"].as_str().ok_or("the answer has no access_token")?;
         let value = secret(&format!("Bearer {text}"))?;
+        self.remember(text);
         let good_for = answer["expires_in"].as_u64().map_or(TOKEN_TIME_DEFAULT, Duration::from_secs);
         Ok((value, started + good_for.saturating_sub(TOKEN_MARGIN)))
     }

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use twicesafe_ledger::Recovery;
 
-use super::plan::Destination;
+use super::plan::{Destination, unmatched_default};
 use super::route::Route;
 use super::{Destinations, pins};
 use crate::config::Configuration;
-use crate::config::destinations::{Mode, OnHold};
+use crate::config::destinations::{Mode, OnHold, Unmatched};
 
 /// What it is about, whether the server would refuse to start, and what to do.
 type Advice = (String, bool, String);
@@ -60,6 +60,14 @@ fn of_destination(destination: &Destination, all: &mut Vec<Advice>) {
     }
     if destination.upstream.base().is_in_the_clear() {
         warn(".base", "requests travel in the clear; use https");
+    }
+    let by_default = unmatched_default(&destination.routes, &destination.unrouted);
+    if (destination.unmatched, by_default) == (Unmatched::Guard, Unmatched::Refuse) {
+        warn(
+            ".unmatched",
+            "writes that match no route go past the approvals, caps and money of those that do; write the routes that are missing, and leave \
+             `unmatched: guard` out",
+        );
     }
     if destination.unrouted.mode == Mode::Observe {
         warn(".mode", "this destination is only observed: nothing is prevented yet");

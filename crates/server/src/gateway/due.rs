@@ -116,7 +116,7 @@ impl Due {
             let after = self.on_from().scope.clone();
             let (now, scopes) = (store.now().await?, store.scopes_with_due(&after, SCOPES).await?);
             for (scope, first) in &scopes {
-                if *first > now || shared.destinations().of_scope(scope).is_none() {
+                if *first > now || !self.is_served(scope) {
                     continue;
                 }
                 if self.flights.available_permits() == 0 {
@@ -160,7 +160,14 @@ impl Due {
 
     fn is_ours(&self, stored: &Stored) -> bool {
         let name = stored.record.name.as_ref();
-        name.is_some_and(|name| self.shared.destinations().of_scope(name.scope.as_str()).is_some())
+        name.is_some_and(|name| self.is_served(name.scope.as_str()))
+    }
+
+    /// Whether a scope is of a destination that serves the tenant it belongs to. For others nothing is sent or asked (S46).
+    fn is_served(&self, scope: &str) -> bool {
+        let (destinations, access) = (self.shared.destinations(), &self.shared.access);
+        let found = destinations.of_scope(scope);
+        found.is_some_and(|(destination, _)| destination.serves(&access.tenant_of(scope)))
     }
 
     /// Carries an intent on, if it is one of the gateway's and the server can.
@@ -171,6 +178,9 @@ impl Due {
         let shared = &self.shared;
         let Some(stored) = shared.ledger.store().find_id(id).await?.map(Arc::new) else { return Ok(()) };
         let Some(name) = stored.record.name.clone() else { return Ok(()) };
+        if !self.is_served(name.scope.as_str()) {
+            return Ok(());
+        }
         let destinations = shared.destinations();
         let Some((destination, _)) = destinations.of_scope(name.scope.as_str()) else { return Ok(()) };
         // What would be turned away is not claimed either: that would write for nothing, again and again.

@@ -6,7 +6,7 @@ use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use twicesafe_ledger::{Attempt, Body, Finding, Meaning};
 
 use super::act::{Errand, drop_credentials, request};
-use super::answer::Whole;
+use super::answer::{Whole, received};
 use super::expression::Sight;
 use super::outcome::Seen;
 use super::route::Asking;
@@ -84,11 +84,12 @@ impl Errand {
         let (response, lent) = exchanged.map_err(|failure| match failure {
             Failure::NotSent(why) | Failure::Unknown(why) => why,
         })?;
-        let (head, body) = response.into_parts();
+        let masks = self.destination.masks();
+        let (head, body) = received(response, &masks).into_parts();
         let collected = Limited::new(body, LOOKUP_BYTES_MAX).collect().await;
         let body = collected.map_err(|_| "the lookup's answer was cut short or too large".to_owned())?;
         lent.give_back();
-        Ok(Whole::of(head.status, &head.headers, Body::Kept(body.to_bytes())))
+        Ok(Whole::of(head.status, &head.headers, Body::Kept(masks.mask(body.to_bytes()))))
     }
 
     /// The request that asks.

@@ -4,6 +4,7 @@
 pub(crate) mod act;
 pub(crate) mod answer;
 mod auth;
+pub(crate) mod bypass;
 mod callback;
 mod caps;
 mod checklist;
@@ -14,6 +15,8 @@ pub(crate) mod gate;
 mod graphql;
 mod guarded;
 mod lookup;
+mod loose;
+pub(crate) mod mask;
 mod observe;
 mod outcome;
 mod passing;
@@ -23,6 +26,7 @@ pub(crate) mod pins;
 mod place;
 pub(crate) mod plan;
 mod reads;
+mod redirect;
 mod report;
 mod route;
 pub(crate) mod sending;
@@ -42,7 +46,7 @@ use twicesafe_ledger::{Code, Name, Status};
 
 use crate::access::{Principal, Right};
 use crate::config::Configuration;
-use crate::config::destinations::Mode;
+use crate::config::destinations::{Mode, Unmatched};
 use crate::http::{Problem, Request, Response};
 use crate::server::Shared;
 use pattern::MadeAction;
@@ -194,6 +198,8 @@ struct Arrival<'a> {
     route: Arc<Route>,
     parameters: Vec<(String, String)>,
     path: String,
+    /// Why it would be refused where it is only watched.
+    objection: Option<Problem>,
 }
 
 /// Answers whatever comes to `/to/`.
@@ -202,16 +208,7 @@ pub(crate) async fn answer(shared: &Arc<Shared>, request: &mut Request) -> Resul
 }
 
 async fn found(shared: &Arc<Shared>, request: &mut Request) -> Result<Response, Problem> {
-    if request.method == Method::TRACE || request.method == Method::CONNECT {
-        return Err(crate::api::wrong_method("GET, HEAD, OPTIONS, POST, PUT, PATCH, DELETE"));
-    }
-    let overrides = ["x-http-method-override", "x-http-method", "x-method-override"];
-    if let Some(name) = overrides.iter().find(|name| request.headers.contains_key(**name)) {
-        return Err(Problem::bad_request(
-            format!("`{name}` would make another request of this one"),
-            "Use the method that is meant.",
-        ));
-    }
+    bypass::check_head(request)?;
     if shared.access.is_stale() {
         match is_recorded(shared, request) {
             false => refresh_or_go_on(shared).await,
@@ -254,11 +251,14 @@ pub(crate) async fn carried(
         Some((name, path)) => (name, format!("/{path}")),
         None => (rest, "/".to_owned()),
     };
-    let destination = shared.destinations().get(name).cloned().ok_or_else(|| {
+    // Somebody else's destination is not there for a tenant that it does not serve (S46).
+    let tenant = principal.tenant();
+    let destination = shared.destinations().get(name).filter(|found| found.serves(tenant)).cloned();
+    let destination = destination.ok_or_else(|| {
         Problem::new(
             Code::NoSuchDestination,
             "there is no destination with that name",
-            "Name it under `destinations:` in the configuration; the address is /to/NAME/PATH.",
+            "Name it under `destinations:` in the configuration, with the tenants that may use it; the address is /to/NAME/PATH.",
         )
     })?;
     let (work, path) = match &destination.pins {
@@ -275,13 +275,19 @@ pub(crate) async fn carried(
     let (route, parameters) = destination.route(&request.method, &path);
     let (route, is_read) = (route.clone(), route.lets_pass(&request.method));
     let mode = route.mode;
+    let objection = objection(&destination, &route, &request.method, &path)?;
     let bytes_max = if destination.pins.is_some() { pins::REQUEST_BYTES_MAX } else { REQUEST_BYTES_MAX };
     request.read_body(bytes_max).await?;
-    let arrival = Arrival { shared, principal, destination: destination.clone(), route, parameters, path };
+    if !destination.is_prompt(&request.method, &path) {
+        bypass::check_body(request)?;
+    }
+    let arrival =
+        Arrival { shared, principal, destination: destination.clone(), route, parameters, path, objection };
     let (answered, what) = match (is_read, mode) {
         (true, _) => (Box::pin(reads::pass(arrival, request, reads::TRIES_MAX)).await, "read"),
         (false, _) if let Some(pins) = &destination.pins => {
-            return Box::pin(pins::answer(arrival, pins, request, work)).await;
+            let answered = Box::pin(pins::answer(arrival, pins, request, work)).await;
+            return answered.map(|response| redirect::kept_here(response, &destination));
         }
         (false, Mode::Observe) => (Box::pin(observe::answer(arrival, request)).await, "observed"),
         (false, Mode::Guard) => {
@@ -291,7 +297,68 @@ pub(crate) async fn carried(
         }
     };
     shared.metrics.destination(&destination.name, what);
-    answered
+    answered.map(|response| redirect::kept_here(response, &destination))
+}
+
+/// Refuses a request that goes past the routes (S46): the destination could take it for one of another route, or it is a write that
+/// matches none. Where it is only watched, the reason is returned.
+fn objection(
+    destination: &Destination,
+    route: &Arc<Route>,
+    method: &Method,
+    path: &str,
+) -> Result<Option<Problem>, Problem> {
+    if route.pattern.as_ref().is_some_and(pattern::Pattern::is_all_words) {
+        return Ok(None);
+    }
+    let (mut is_guarded, loose) = (route.mode == Mode::Guard, loose::loose_path(path));
+    let mistaken_for = destination.mistaken_for(method, &loose, route);
+    // What the other route guards is guarded, whatever this one does.
+    is_guarded |= mistaken_for.is_some_and(|other| other.mode == Mode::Guard);
+    match going_past(destination, route, mistaken_for, method, path, &loose) {
+        Some(problem) if is_guarded => Err(problem),
+        objection => Ok(objection),
+    }
+}
+
+fn going_past(
+    destination: &Destination,
+    route: &Arc<Route>,
+    mistaken_for: Option<&Arc<Route>>,
+    method: &Method,
+    path: &str,
+    loose: &[String],
+) -> Option<Problem> {
+    if let Some(other) = mistaken_for {
+        let pattern = other.pattern.as_ref().map(ToString::to_string).unwrap_or_default();
+        return Some(bypass::another(format!(
+            "its path differs from that of the route `{pattern}` only in how it is written, and the destination could take it for that"
+        )));
+    }
+    let passes = route.lets_pass(method) || destination.is_prompt(method, path);
+    if passes || destination.unmatched == Unmatched::Guard {
+        return None;
+    }
+    match &route.pattern {
+        None => Some(no_route(destination, method, path)),
+        Some(_) if destination.has_route_for(method, loose) => None,
+        Some(_) => Some(bypass::another(
+            "the destination could read its encoded slashes as steps, and would then have no route for it"
+                .to_owned(),
+        )),
+    }
+}
+
+/// The write matches no route, and such writes are refused.
+fn no_route(destination: &Destination, method: &Method, path: &str) -> Problem {
+    let (at, folded) = (&destination.name, pattern::folded(path));
+    let action = guarded::made_action(method, &folded);
+    let message = format!("no route matches {method} {folded}, and `{at}` takes no write without one");
+    let hint = format!(
+        "Add a route to `destinations.{at}.routes`: {{ match: {method} {folded}, action: {action}, key: request.body.SOME_STABLE_ID, \
+         recovery: person }}; or let writes without a route be guarded there, without the approvals and caps of routes: unmatched: guard"
+    );
+    Problem::new(Code::NoRoute, message, hint)
 }
 
 /// What a guarded write came to, by what its caller is told.

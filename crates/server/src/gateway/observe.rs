@@ -13,7 +13,7 @@ use twicesafe_ledger::{
 };
 
 use super::act::{self, Caller, Errand};
-use super::answer::{Limits, Whole};
+use super::answer::{Limits, Whole, received};
 use super::guarded::{self, Foreseen, Head, made_action};
 use super::passing::Handover;
 use super::pattern::folded;
@@ -48,7 +48,7 @@ pub(super) async fn answer(arrival: Arrival<'_>, request: &mut Request) -> Resul
     // Guarded, what is only tried out would be done each time, too.
     let (intent, is_refused) = match head.is_rehearsal {
         true => (None, false),
-        false => foreseen(&arrival, &sending, &view, head, callback.err()),
+        false => foreseen(&arrival, &sending, &view, head, arrival.objection.clone().or(callback.err())),
     };
     let ledger = arrival.shared.ledger.acting_as(&arrival.principal.actor);
     let recording = &arrival.shared.recording;
@@ -137,10 +137,12 @@ async fn exchange(errand: &Errand, caller: &Caller) -> Result<(HeaderMap, Whole)
     let exchanged = tokio::time::timeout(errand.route.timeout, exchange).await;
     let late = || Err(Failure::Unknown("it did not answer in time".to_owned()));
     let (response, lent) = exchanged.unwrap_or_else(|_| late())?;
+    let masks = errand.destination.masks();
+    let response = received(response, &masks);
     let mut headers = passed_back(response.headers().clone());
     let limits = Limits { started, whole: errand.route.timeout, large: errand.route.policy.act_max };
     let begin = |head: &hyper::Response<()>| caller.handover.begin(head.status(), headers.clone());
-    let whole = Whole::read(response, lent, limits, begin).await?;
+    let whole = Whole::read(response, lent, limits, masks, begin).await?;
     // It is written anew, whole.
     headers.remove(hyper::header::CONTENT_LENGTH);
     Ok((headers, whole))
@@ -153,10 +155,10 @@ fn foreseen(
     sending: &Arc<Sending>,
     view: &Arc<Value>,
     head: Head,
-    callback: Option<Problem>,
+    beforehand: Option<Problem>,
 ) -> (Option<Intent>, bool) {
     let Foreseen { name, objection, is_asked_about } = Foreseen::of(arrival, sending, view, head);
-    let objection = callback.or(objection);
+    let objection = beforehand.or(objection);
     let is_refused =
         objection.is_some() || name.as_ref().is_err_and(|problem| problem.code != Code::KeyMissing);
     if let Some(problem) = name.as_ref().err().or(objection.as_ref()) {

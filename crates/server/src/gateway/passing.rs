@@ -9,6 +9,7 @@ use hyper::body::Incoming;
 use hyper::{HeaderMap, StatusCode};
 use tokio::sync::{mpsc, oneshot};
 
+use super::mask::{Masking, Masks};
 use super::upstream::Lent;
 use crate::http::{Body, Elsewhere, Part, Response};
 
@@ -64,11 +65,18 @@ impl Handover {
 
 /// Passes a body on as it arrives; the connection goes back when it ends, and is closed when nobody reads on. A body that is too
 /// large, or silent for too long, is cut short.
-pub(crate) fn streamed(body: Incoming, lent: Lent, silence_max: Duration) -> Body {
+pub(crate) fn streamed(body: Incoming, lent: Lent, silence_max: Duration, masks: Masks) -> Body {
     if hyper::body::Body::is_end_stream(&body) {
         lent.give_back();
         return Body::whole(Bytes::new());
     }
-    let elsewhere = Elsewhere::new(body, PASSED_BYTES_MAX, silence_max, move || lent.give_back());
+    let mut elsewhere = Elsewhere::new(body, PASSED_BYTES_MAX, silence_max, move || lent.give_back());
+    if !masks.is_empty() {
+        let mut masking = Masking::new(masks);
+        elsewhere = elsewhere.through(move |part| match part {
+            Some(part) => masking.push(part),
+            None => masking.end(),
+        });
+    }
     Body::Elsewhere(Box::new(elsewhere))
 }

@@ -1,6 +1,11 @@
 //! Which requests a route is about: `POST /contacts/{id}/notes`.
 
+use std::fmt;
+
 use hyper::Method;
+
+use super::bypass::{METHODS_SHOWN, is_known};
+use super::loose::{self, loose_path};
 
 /// Longest path that is looked at.
 pub(crate) const PATH_BYTES_MAX: usize = 4096;
@@ -13,6 +18,8 @@ pub(crate) struct Pattern {
     steps: Vec<Step>,
     /// Whatever follows.
     is_open: bool,
+    /// Its steps as a destination could read them that is less strict (S46).
+    loose: Vec<Step>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,7 +37,10 @@ impl Pattern {
         let method = match method {
             "ANY" | "*" => None,
             name if name.chars().all(|c| c.is_ascii_uppercase()) => {
-                Some(Method::from_bytes(name.as_bytes()).map_err(|_| format!("`{name}` is not a method"))?)
+                let method = Method::from_bytes(name.as_bytes()).ok().filter(is_known);
+                Some(method.ok_or_else(|| {
+                    format!("`{name}` is not a method that is passed on; those are {METHODS_SHOWN}")
+                })?)
             }
             _ => return wrong("does not begin with a method in capital letters, or ANY"),
         };
@@ -57,7 +67,40 @@ impl Pattern {
                 None => steps.push(Step::Text(step.to_owned())),
             }
         }
-        Ok(Self { method, steps, is_open })
+        let loosely = |step: &Step| match step {
+            Step::Text(text) => loose_path(text).into_iter().map(Step::Text).collect(),
+            Step::Parameter(_) => vec![step.clone()],
+        };
+        let loose = steps.iter().flat_map(loosely).collect();
+        Ok(Self { method, steps, is_open, loose })
+    }
+
+    /// Whether a destination that is less strict could take a request for one of these, by the [`loose_path`] of its path.
+    pub(crate) fn could_be(&self, method: &Method, path: &[String]) -> bool {
+        let has_room = match self.is_open {
+            true => self.loose.len() <= path.len(),
+            false => self.loose.len() == path.len(),
+        };
+        let is_step = |(own, text): (&Step, &String)| match own {
+            Step::Text(own) => own == text,
+            Step::Parameter(_) => true,
+        };
+        self.method.as_ref().is_none_or(|own| own == method)
+            && has_room
+            && self.loose.iter().zip(path).all(is_step)
+    }
+
+    /// Whether it says all of a path in words: one that matches has no other reading.
+    pub(crate) fn is_all_words(&self) -> bool {
+        !self.is_open && self.steps.iter().all(|step| matches!(step, Step::Text(_)))
+    }
+
+    /// Whether it says in words whatever the other does. Then an operator tells the two apart on purpose.
+    pub(crate) fn says_as_much_as(&self, other: &Self) -> bool {
+        let says = |(own, other): (&Step, &Step)| {
+            matches!(own, Step::Text(_)) || matches!(other, Step::Parameter(_))
+        };
+        self.steps.len() >= other.steps.len() && self.steps.iter().zip(&other.steps).all(says)
     }
 
     /// The values of its parameters, if the request is one of these.
@@ -130,6 +173,20 @@ impl Pattern {
     /// Whether it is about something that only reads, by its method.
     pub(crate) fn reads(&self) -> bool {
         self.method.as_ref().is_some_and(is_read)
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.method.as_ref().map_or("ANY", Method::as_str))?;
+        f.write_str(" ")?;
+        for step in &self.steps {
+            match step {
+                Step::Text(text) => write!(f, "/{text}")?,
+                Step::Parameter(name) => write!(f, "/{{{name}}}")?,
+            }
+        }
+        f.write_str(if self.is_open { "/*" } else { "" })
     }
 }
 
@@ -227,7 +284,8 @@ pub(crate) fn canonical_path(path: &str) -> Option<String> {
         let dots = step.replace("%2F", "/").replace("%5C", "/");
         step.contains(';') || dots.split('/').any(|part| part == "." || part == "..")
     };
-    let has_empty_steps = canonical.contains("//");
+    // Many trim what they are asked for: a step that is nothing but blanks is an empty one.
+    let has_empty_steps = canonical.contains("//") || canonical.split('/').any(loose::is_blank);
     (!canonical.split('/').any(leaves) && !has_empty_steps && canonical.is_ascii()).then_some(canonical)
 }
 
@@ -335,6 +393,9 @@ mod tests {
             "/a;x",
             "/a%2F..%2Fb",
             "/a%5c..%5cb",
+            "/a/%20",
+            "/a/%20%09/b",
+            "/a/%00",
         ] {
             assert_eq!(canonical_path(wrong), None, "{wrong}");
         }

@@ -3,18 +3,19 @@
 
 use std::sync::Arc;
 
-use hyper::Method;
-use hyper::header::{HeaderMap, HeaderName, HeaderValue};
-
-use super::auth::Credentials;
+use super::auth::{self, Credentials};
 use super::gate::Gate;
+use super::mask::{Masks, Words};
 use super::pattern::Pattern;
 use super::pins::{self, Pins};
-use super::route::Route;
+use super::route::{Asked, Route};
+use super::sending::is_credential;
 use super::upstream::{Base, Upstream, tls_client};
 use crate::catalog;
 use crate::config::Span;
-use crate::config::destinations::{self as written, Kind, RecoveryRules, Rules};
+use crate::config::destinations::{self as written, Kind, RecoveryRules, Rules, Unmatched};
+use hyper::Method;
+use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 
 /// Where a destination's name would stand in a scope, events have this.
 const RESERVED: &str = "in";
@@ -31,6 +32,12 @@ pub(crate) struct Destination {
     pub(crate) routes: Vec<Arc<Route>>,
     /// Writes that match no route.
     pub(crate) unrouted: Arc<Route>,
+    /// Whether those are refused (S46).
+    pub(crate) unmatched: Unmatched,
+    /// What the configuration has for it that callers must not see.
+    secrets: Arc<Words>,
+    /// The tenants that may use it, as they are written.
+    tenants: Option<Vec<String>>,
 }
 
 /// What is wrong, and where.
@@ -107,6 +114,9 @@ impl Destination {
             refuse_what_pins_have_not(written, &mut notes);
         }
         refuse_idle_expectations(written, pins.is_some(), &mut notes);
+        notes.take("tenants", written.check_tenants());
+        let unmatched = written.unmatched.or(known.and_then(|known| known.unmatched));
+        let unmatched = unmatched.unwrap_or_else(|| unmatched_default(&routes, &unrouted));
         let can_send = written.auth.is_some();
         for route in routes.iter().chain([&unrouted]) {
             if !can_send && (route.approve.is_some() || !route.caps.is_empty()) {
@@ -120,16 +130,22 @@ impl Destination {
             }
         }
         match (base, tls, headers, notes.wrong.is_empty()) {
-            (Some(base), Some(tls), Some(headers), true) => Ok(Self {
-                name: name.to_owned(),
-                upstream: Upstream::new(base, written.private, tls),
-                credentials,
-                headers,
-                gate,
-                pins,
-                routes,
-                unrouted,
-            }),
+            (Some(base), Some(tls), Some(headers), true) => {
+                let secrets = secrets(written, &base, &headers);
+                Ok(Self {
+                    name: name.to_owned(),
+                    upstream: Upstream::new(base, written.private, tls),
+                    credentials,
+                    headers,
+                    gate,
+                    pins,
+                    routes,
+                    unrouted,
+                    unmatched,
+                    secrets: Arc::new(secrets),
+                    tenants: written.tenants.clone(),
+                })
+            }
             _ => Err(notes.wrong),
         }
     }
@@ -141,6 +157,47 @@ impl Destination {
             Some((route, parameters))
         });
         found.unwrap_or((&self.unrouted, Vec::new()))
+    }
+
+    /// What is masked in its answers.
+    pub(crate) fn masks(&self) -> Masks {
+        let fetched = self.credentials.as_ref().and_then(Credentials::fetched);
+        Masks { configured: self.secrets.clone(), fetched: fetched.unwrap_or_default() }
+    }
+
+    /// Whether a tenant may use it.
+    pub(crate) fn serves(&self, tenant: &str) -> bool {
+        written::is_served(self.tenants.as_deref(), tenant)
+    }
+
+    /// The other route that the destination could take a request for, if it is less strict about paths than routes are (S46).
+    pub(crate) fn mistaken_for(
+        &self,
+        method: &Method,
+        loose: &[String],
+        taken: &Arc<Route>,
+    ) -> Option<&Arc<Route>> {
+        let could_be = |route: &&Arc<Route>| {
+            route.pattern.as_ref().is_some_and(|pattern| pattern.could_be(method, loose))
+        };
+        let other = self.routes.iter().find(could_be)?;
+        let is_told_apart = match (&taken.pattern, &other.pattern) {
+            (Some(own), Some(other)) => own.says_as_much_as(other),
+            _ => false,
+        };
+        let pass_both = taken.lets_pass(method) && other.lets_pass(method);
+        (!Arc::ptr_eq(other, taken) && !is_told_apart && !pass_both).then_some(other)
+    }
+
+    /// Whether it is what models are asked by, where the destination answers prompts.
+    pub(crate) fn is_prompt(&self, method: &Method, path: &str) -> bool {
+        self.pins.is_some() && pins::is_prompt(method, path)
+    }
+
+    /// Whether some route could be meant by such a path.
+    pub(crate) fn has_route_for(&self, method: &Method, loose: &[String]) -> bool {
+        let patterns = self.routes.iter().filter_map(|route| route.pattern.as_ref());
+        patterns.into_iter().any(|pattern| pattern.could_be(method, loose))
     }
 
     /// The route with that action.
@@ -166,6 +223,34 @@ pub(crate) fn check_name(name: &str) -> Result<(), String> {
         true => Ok(()),
         false => Err("names of destinations and inboxes are at most 60 letters, digits and . _ -, and begin with one of the first two".to_owned()),
     }
+}
+
+/// Returns whether writes without a route are refused where nobody says: they would go past what the routes ask for (S46).
+pub(super) fn unmatched_default(routes: &[Arc<Route>], unrouted: &Route) -> Unmatched {
+    let asks = |route: &Arc<Route>| {
+        !route.is_read && (route.approve.is_some() || !route.caps.is_empty() || route.facts.moves_money)
+    };
+    // Where things are counted, a person is asked about each write without a route.
+    let is_asked_anyway = matches!(unrouted.approve, Some(Asked::Always)) || !unrouted.caps.is_empty();
+    match routes.iter().any(asks) && !is_asked_anyway {
+        true => Unmatched::Refuse,
+        false => Unmatched::Guard,
+    }
+}
+
+/// Shortest step of a base address that may be a secret.
+const SECRET_STEP_BYTES_MIN: usize = 20;
+
+/// Returns what the configuration has for a destination that callers must not see.
+fn secrets(written: &written::Destination, base: &Base, headers: &HeaderMap) -> Words {
+    let mut all: Vec<String> = written.auth.iter().flat_map(auth::secrets).collect();
+    let of_headers = headers.iter().filter(|(name, _)| is_credential(name));
+    for text in of_headers.filter_map(|(_, value)| value.to_str().ok()) {
+        all.extend(auth::whole_and_last_word(text));
+    }
+    let steps = base.steps().filter(|step| step.len() >= SECRET_STEP_BYTES_MIN);
+    all.extend(steps.map(str::to_owned));
+    Words::of(all.iter().map(String::as_str))
 }
 
 fn fixed_headers(

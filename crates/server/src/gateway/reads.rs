@@ -4,11 +4,12 @@ use std::time::{Duration, Instant};
 
 use hyper::StatusCode;
 use hyper::body::Incoming;
-use hyper::header::{ACCEPT_ENCODING, CONTENT_LENGTH, HeaderMap, HeaderName};
+use hyper::header::{ACCEPT_ENCODING, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue};
 use twicesafe_ledger::Code;
 
 use super::act::{self, drop_credentials};
-use super::answer::retry_after;
+use super::answer::{received, retry_after};
+use super::mask::Masks;
 use super::passing::{PASSED_BYTES_MAX, streamed};
 use super::sending::is_between_two;
 use super::upstream::{Care, Failure, Lent};
@@ -29,7 +30,10 @@ pub(super) async fn pass(
     request: &mut Request,
     tries_max: u32,
 ) -> Result<Response, Problem> {
-    let accepts = request.headers.get(ACCEPT_ENCODING).cloned();
+    // Credentials of ours could not be found in a body that is packed.
+    let masks = arrival.destination.masks();
+    let accepts = request.headers.get(ACCEPT_ENCODING).filter(|_| masks.is_empty()).cloned();
+    let identity = (!masks.is_empty()).then_some(HeaderValue::from_static("identity"));
     let mut sending = arrival.sending(request, None);
     if !arrival.principal.reaches_everything() {
         arrival.principal.demand_scope(&guarded::scope_of_read(&arrival, &sending)?)?;
@@ -44,7 +48,7 @@ pub(super) async fn pass(
             let shut = |why: &str| Failure::NotSent(why.to_owned());
             let pass = destination.gate.enter().await.map_err(|closed| shut(closed.why))?;
             let mut request = act::request(destination, &sending).await.map_err(Failure::NotSent)?;
-            match &accepts {
+            match accepts.as_ref().or(identity.as_ref()) {
                 Some(accepts) => drop(request.headers_mut().insert(ACCEPT_ENCODING, accepts.clone())),
                 None => drop(request.headers_mut().remove(ACCEPT_ENCODING)),
             }
@@ -61,7 +65,7 @@ pub(super) async fn pass(
                     Some(pause) => pause,
                     None => {
                         pass.went(!response.status().is_server_error());
-                        return passed(response, lent, arrival.route.timeout);
+                        return passed(response, lent, arrival.route.timeout, destination.masks());
                     }
                 }
             }
@@ -102,14 +106,15 @@ fn passed(
     response: hyper::Response<Incoming>,
     lent: Lent,
     silence_max: Duration,
+    masks: Masks,
 ) -> Result<Response, Problem> {
     let announced = hyper::body::Body::size_hint(response.body()).lower();
     if announced > PASSED_BYTES_MAX {
         return Err(away(&format!("it has more than {PASSED_BYTES_MAX} bytes")));
     }
-    let (head, body) = response.into_parts();
+    let (head, body) = received(response, &masks).into_parts();
     let headers = passed_back(head.headers);
-    Ok(Response { status: head.status, headers, body: streamed(body, lent, silence_max) })
+    Ok(Response { status: head.status, headers, body: streamed(body, lent, silence_max, masks) })
 }
 
 fn away(why: &str) -> Problem {

@@ -6,6 +6,7 @@ use hyper::{Method, Uri};
 use serde_json::{Map, Value};
 use twicesafe_ledger::Key;
 
+use super::bypass::is_of_the_way_here;
 use crate::http::request::pairs;
 
 /// A request on its way to a destination.
@@ -166,21 +167,27 @@ pub(crate) const CALLBACK: &str = "twicesafe-callback";
 
 /// The headers of a caller's request that are passed on: not those between two machines only, not ours.
 pub(crate) fn passed_on(headers: &HeaderMap) -> HeaderMap {
-    let listed: Vec<String> = headers
-        .get_all(hyper::header::CONNECTION)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(',').map(|name| name.trim().to_ascii_lowercase()))
-        .collect();
+    let listed = listed_in_connection(headers);
     let is_passed = |name: &HeaderName| {
         !is_between_two(name.as_str())
             && !name.as_str().starts_with("twicesafe-")
+            && !is_of_the_way_here(name)
             && !listed.iter().any(|other| other == name.as_str())
     };
     headers
         .iter()
         .filter(|(name, _)| is_passed(name))
         .map(|(name, value)| (name.clone(), value.clone()))
+        .collect()
+}
+
+/// Returns the headers that are said to concern only the connection.
+pub(crate) fn listed_in_connection(headers: &HeaderMap) -> Vec<String> {
+    headers
+        .get_all(hyper::header::CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(',').map(|name| name.trim().to_ascii_lowercase()))
         .collect()
 }
 

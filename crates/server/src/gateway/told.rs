@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hyper::StatusCode;
-use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION};
+use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use serde_json::json;
 use twicesafe_ledger::{
     Answer, Body as KeptBody, Code, Ended, Error, Given, Refusal, Source, Status, Stored,
@@ -11,6 +11,7 @@ use twicesafe_ledger::{
 
 use super::act::Aside;
 use super::answer::Whole;
+use super::redirect::withheld;
 use super::route::Route;
 use crate::api::facts;
 use crate::config::destinations::{OnHold, OnSuperseded};
@@ -74,15 +75,11 @@ pub(super) fn answer(
 
 /// A refusal that came as a 2xx, `200 {"ok": false}`, must not look like success: a no-code tool goes on after any of them
 /// (S19). One that came as a redirect would be followed, past everything that guards it. The body stays as it is.
-fn not_a_success(mut response: Response, status: StatusCode) -> Response {
-    if response.status.is_success() || response.status.is_redirection() {
-        response.headers.insert("twicesafe-original-status", HeaderValue::from(response.status.as_u16()));
-        response.status = status;
-        if let Some(elsewhere) = response.headers.remove(LOCATION) {
-            response.headers.insert("twicesafe-original-location", elsewhere);
-        }
+fn not_a_success(response: Response, status: StatusCode) -> Response {
+    match response.status.is_success() || response.status.is_redirection() {
+        true => withheld(response, status),
+        false => response,
     }
-    response
 }
 
 fn of_given(given: &Given, stored: Option<&Stored>) -> Response {

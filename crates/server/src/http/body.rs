@@ -34,6 +34,8 @@ pub(crate) struct Elsewhere {
     at_end: Option<Box<dyn FnOnce() + Send>>,
     bytes_left: u64,
     silence: Silence,
+    /// Makes of each part what is passed on, and of the end what was held back.
+    through: Option<Box<dyn FnMut(Option<Bytes>) -> Bytes + Send>>,
 }
 
 /// How long nothing may come.
@@ -64,10 +66,50 @@ impl Elsewhere {
         at_end: impl FnOnce() + Send + 'static,
     ) -> Self {
         let silence = Silence { max: silence_max, since: Instant::now(), alarm: None };
-        Self { body, at_end: Some(Box::new(at_end)), bytes_left: bytes_max, silence }
+        Self { body, at_end: Some(Box::new(at_end)), bytes_left: bytes_max, silence, through: None }
+    }
+
+    /// Passes its parts through something that changes no lengths, and that may hold back the end of a part.
+    #[must_use]
+    pub(crate) fn through(mut self, through: impl FnMut(Option<Bytes>) -> Bytes + Send + 'static) -> Self {
+        self.through = Some(Box::new(through));
+        self
     }
 
     fn poll_part(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
+        loop {
+            let part = match ready!(self.poll_arrived(context)) {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => Some(data),
+                    // What follows a body is for the connection.
+                    Err(_) => continue,
+                },
+                Some(Err(cut)) => return Poll::Ready(Some(Err(cut))),
+                None => None,
+            };
+            let Some(through) = &mut self.through else {
+                return Poll::Ready(part.map(|data| Ok(Frame::data(data))));
+            };
+            let is_last = part.is_none() || self.body.is_end_stream();
+            let mut passed = part.map_or_else(Bytes::new, |data| through(Some(data)));
+            if is_last {
+                // Once: nothing is held back any more.
+                let held = through(None);
+                passed = match (passed.is_empty(), held.is_empty()) {
+                    (true, _) => held,
+                    (_, true) => passed,
+                    _ => [passed, held].concat().into(),
+                };
+            }
+            match (passed.is_empty(), is_last) {
+                (false, _) => return Poll::Ready(Some(Ok(Frame::data(passed)))),
+                (true, true) => return Poll::Ready(None),
+                (true, false) => {}
+            }
+        }
+    }
+
+    fn poll_arrived(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
         let frame = match Pin::new(&mut self.body).poll_frame(context) {
             Poll::Ready(frame) => frame,
             Poll::Pending => return self.silence.poll_over(context).map(|()| Some(Err(Cut))),

@@ -126,9 +126,12 @@ fn whole_seconds(span: Duration) -> u64 {
 pub(crate) fn status_of(code: Code) -> StatusCode {
     match code {
         Code::Mismatch => StatusCode::UNPROCESSABLE_ENTITY,
-        Code::Rejected | Code::OwnRequest | Code::NotAllowed | Code::OtherSite | Code::LinkInvalid => {
-            StatusCode::FORBIDDEN
-        }
+        Code::Rejected
+        | Code::OwnRequest
+        | Code::NotAllowed
+        | Code::NoRoute
+        | Code::OtherSite
+        | Code::LinkInvalid => StatusCode::FORBIDDEN,
         Code::Superseded => StatusCode::PRECONDITION_FAILED,
         Code::Gone => StatusCode::GONE,
         Code::Review | Code::Held | Code::GivenUp => StatusCode::LOCKED,

@@ -6,6 +6,7 @@ use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Map, Value};
 
 use super::verify::Verifier;
+use crate::gateway::bypass::is_overriding;
 use crate::gateway::sending::{
     Sending, body_view_within, is_between_two, is_credential, is_idle, without_mark,
 };
@@ -115,6 +116,8 @@ pub(crate) fn kept_headers(headers: &HeaderMap, verifier: &Verifier) -> HeaderMa
         let text = name.as_str();
         !is_between_two(text)
             && !is_idle(name)
+            // No signature covers them, and the target could take the event for another request (S46).
+            && !is_overriding(name)
             && !is_credential(name)
             && !verifier.is_signature(name)
             && !text.starts_with(OWN)

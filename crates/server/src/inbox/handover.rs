@@ -9,6 +9,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use hyper::{Method, StatusCode};
 use ring::hmac;
@@ -24,8 +25,8 @@ use super::plan::{Inbox, Target};
 use crate::access::Principal;
 use crate::config::inboxes::Respond;
 use crate::gateway::act::may_send;
-use crate::gateway::answer::{Limits, Whole};
-use crate::gateway::upstream::{Care, Failure, Upstream};
+use crate::gateway::answer::{Limits, Whole, received};
+use crate::gateway::upstream::{Care, Failure, Lent, Upstream};
 use crate::http::Request;
 use crate::http::problem::ERROR;
 use crate::server::Shared;
@@ -214,8 +215,14 @@ impl Handover {
 
     async fn send(&self, attempt: &Attempt, body: Bytes) -> Outcome {
         let answered = match &self.inbox.target {
-            Target::Url { upstream, path_and_query, method, headers } => {
+            Target::Url { upstream, path_and_query, method, headers, masks } => {
                 let posted = self.post(attempt, upstream, path_and_query, method, headers, body).await;
+                let posted = match posted {
+                    Ok((response, lent, limits)) => {
+                        Whole::read(received(response, masks), lent, limits, masks.clone(), |_| None).await
+                    }
+                    Err(failure) => Err(failure),
+                };
                 posted.map(|whole| {
                     let reason = format!("the target answered {}", whole.status.as_u16());
                     Said { whole, stands: Stands::Alone, reason, call: None }
@@ -287,7 +294,7 @@ impl Handover {
         method: &Method,
         fixed: &HeaderMap,
         body: Bytes,
-    ) -> Result<Whole, Failure> {
+    ) -> Result<(hyper::Response<Incoming>, Lent, Limits), Failure> {
         let mut request = hyper::Request::new(Full::new(body.clone()));
         *request.method_mut() = method.clone();
         *request.uri_mut() = upstream.base().join(path_and_query).map_err(Failure::NotSent)?;
@@ -301,7 +308,7 @@ impl Handover {
         let exchange = upstream.exchange_within(timeout, request, Care::Little, || may_send(attempt));
         let (response, lent) = exchange.await?;
         let limits = Limits { started, whole: timeout, large: timeout };
-        Whole::read(response, lent, limits, |_| None).await
+        Ok((response, lent, limits))
     }
 
     /// A guarded call at a destination, under its own key: what is done there is done once, whatever becomes of the event.

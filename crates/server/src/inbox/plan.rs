@@ -21,6 +21,7 @@ use crate::config::inboxes::{
 use crate::config::{Configuration, Secret};
 use crate::gateway::expression::{Expression, OF_EVENT};
 use crate::gateway::gate::Gate;
+use crate::gateway::mask::Masks;
 use crate::gateway::plan::{Notes, Wrong, check_name};
 use crate::gateway::upstream::{Base, Upstream, tls_client};
 
@@ -103,7 +104,7 @@ pub(crate) struct Inbox {
 
 /// Where events are handed over.
 pub(crate) enum Target {
-    Url { upstream: Box<Upstream>, path_and_query: String, method: Method, headers: HeaderMap },
+    Url { upstream: Box<Upstream>, path_and_query: String, method: Method, headers: HeaderMap, masks: Masks },
     Destination { name: String, path_and_query: String, method: Method },
 }
 
@@ -353,12 +354,18 @@ fn target(deliver: &Deliver, configuration: &Configuration) -> Result<Target, St
             }
             let tls = tls_client(rules.tls.as_ref())?;
             let upstream = Box::new(Upstream::new(base, rules.private, tls));
-            Ok(Target::Url { upstream, path_and_query, method, headers })
+            let masks = Masks::of_headers(&headers);
+            Ok(Target::Url { upstream, path_and_query, method, headers, masks })
         }
         (None, Some(to)) => {
             let (name, path) = to.split_once('/').unwrap_or((to, ""));
-            if !configuration.destinations.contains_key(name) {
+            let Some(destination) = configuration.destinations.get(name) else {
                 return Err(format!("there is no destination `{name}` under `destinations:`"));
+            };
+            if !destination.serves(TENANT) {
+                return Err(format!(
+                    "the destination `{name}` does not serve the tenant `{TENANT}`, whose the inboxes are: name it under `tenants:`"
+                ));
             }
             if !rules.headers.is_empty() || rules.tls.is_some() || rules.private {
                 return Err("headers and certificates are said at the destination".to_owned());

@@ -156,12 +156,14 @@ async fn s4_what_a_route_ignores_may_differ_and_an_ai_may_write_the_rest() {
 
 #[tokio::test]
 async fn s3_tenants_and_accounts_are_apart_and_secrets_are_not() {
-    let gateway = Gateway::with_routes(
+    let gateway = Gateway::with(
+        "auth: none\ntenants: [default, acme]",
         "- match: POST /contacts
   action: contact.create
   key: request.body.id
   account: request.headers['x-account']
   keep: [x-account]",
+        "",
     )
     .await;
     let ours = gateway.world.token("ours", &[Right::Act]).await;
@@ -361,7 +363,7 @@ async fn what_two_readers_would_read_differently_is_refused() {
     let form = [("content-type", "application/x-www-form-urlencoded")];
     gateway.world.send("POST", "/to/crm/contacts", &form, b"id=a&id=b").await.refused(400, "TS0001");
     let another = [("x-http-method-override", "DELETE")];
-    gateway.world.send("GET", "/to/crm/contacts/7", &another, b"").await.refused(400, "TS0070");
+    gateway.world.send("GET", "/to/crm/contacts/7", &another, b"").await.refused(400, "TS0100");
     assert_eq!(gateway.world.send("TRACE", "/to/crm/contacts", &[], b"").await.status, 405);
     gateway.crm.check_effects(0);
 }

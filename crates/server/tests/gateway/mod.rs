@@ -1,10 +1,12 @@
 //! The gateway, from both sides: what callers are told, and what the destination counted.
 
 mod approvals;
+mod bypassing;
 mod closing;
 pub(crate) mod destination;
 mod http2;
 mod keys;
+mod leading;
 mod leaving;
 mod observing;
 mod outcomes;

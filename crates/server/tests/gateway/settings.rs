@@ -132,6 +132,12 @@ async fn what_is_wrong_is_said_before_anything_runs() {
             "reads are passed on as they are",
         ),
         (crm("    approve: true"), "this destination has no `auth:`"),
+        (crm("    tenants: [ 'a/b' ]"), "`a/b` is not the name of a tenant"),
+        (crm("    tenants: []"), "name who may use it"),
+        (
+            crm("    routes: [ { match: LOCK /x, action: x.lock } ]"),
+            "`LOCK` is not a method that is passed on",
+        ),
         (route("ignore: request.headers.date"), "cannot be left out"),
         (route("caps: [ { count: 1, max: 2 } ]"), "write {count: 100}"),
         (route("lease: 0s"), "lease must be at least 2 ms"),
@@ -300,4 +306,15 @@ async fn s3_a_reload_that_would_orphan_keys_is_refused() {
     gateway.world.control.reload(changed(&PERSON.replace("300ms", "5s"))).await.unwrap();
     assert_eq!(gateway.post("/contacts", &contact("a")).await.headers["idempotent-replayed"], "true");
     gateway.crm.check_effects(3);
+}
+
+#[tokio::test]
+async fn s46_the_checklist_says_what_goes_past_the_routes() {
+    let pay = |more: &str| format!("destinations: {{ pay: {{ use: stripe, auth: none{more} }} }}");
+    let said = "warning destinations.pay.unmatched: writes that match no route go past";
+    check_says(&pay(", unmatched: guard"), said).await;
+    assert!(!advice(&pay("")).await.iter().any(|one| one.starts_with(said)));
+    let inbox = "destinations: { crm: { base: http://127.0.0.1:1, auth: none, tenants: [ acme ] } }
+inboxes: { shop: { provider: github, secrets: [ a-secret-of-some-length ], deliver: { to: crm/contacts } } }";
+    check_says(inbox, "the destination `crm` does not serve the tenant `default`").await;
 }

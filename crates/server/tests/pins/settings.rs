@@ -110,7 +110,7 @@ async fn any_compatible_base_will_do() {
 #[tokio::test]
 async fn a_token_reaches_only_its_own_pins() {
     use twicesafe_server::Right;
-    let gateway = Gateway::new().await;
+    let gateway = Gateway::with("tenants: [acme, umbrella]").await;
     let one = gateway.world.token_for("one", &[Right::Act], Some("acme"), &[], None).await;
     let other = gateway.world.token_for("other", &[Right::Act], Some("umbrella"), &[], None).await;
     let ask = async |token: &str| {

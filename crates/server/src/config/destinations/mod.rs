@@ -26,7 +26,10 @@ pub use rules::{
 };
 pub use texts::Texts;
 
+use twicesafe_ledger::Scope;
+
 use super::Span;
+use crate::access::TENANT_DEFAULT;
 use rules::with_rules;
 
 with_rules! {
@@ -52,8 +55,46 @@ with_rules! {
         pub limits: Limits,
         /// When to leave it alone for a while.
         pub circuit: Circuit,
+        /// Whether writes that match no route are refused. They are, unless said otherwise, where a route asks a person, has
+        /// caps or moves money; elsewhere they are guarded.
+        pub unmatched: Option<Unmatched>,
+        /// The tenants that may use it, `*` for all of them; `default`, the operator's own, unless said otherwise.
+        pub tenants: Option<Vec<String>>,
         /// What can be done there.
         pub routes: Vec<Route>,
+    }
+}
+
+/// What stands for all tenants.
+const ALL_TENANTS: &str = "*";
+
+/// Whether a tenant is among those that were written down as served.
+pub(crate) fn is_served(tenants: Option<&[String]>, tenant: &str) -> bool {
+    match tenants {
+        None => tenant == TENANT_DEFAULT,
+        Some(tenants) => tenants.iter().any(|own| own == tenant || own == ALL_TENANTS),
+    }
+}
+
+impl Destination {
+    /// Whether a tenant may use it.
+    pub(crate) fn serves(&self, tenant: &str) -> bool {
+        is_served(self.tenants.as_deref(), tenant)
+    }
+
+    /// Says what is wrong with the tenants that may use it.
+    pub(crate) fn check_tenants(&self) -> Result<(), String> {
+        let Some(tenants) = &self.tenants else { return Ok(()) };
+        let is_name = |name: &String| !name.contains('/') && Scope::new(name).is_ok();
+        match tenants.iter().find(|name| *name != ALL_TENANTS && !is_name(name)) {
+            _ if tenants.is_empty() => Err(format!(
+                "name who may use it: [{TENANT_DEFAULT}], or [\"{ALL_TENANTS}\"] for all tenants"
+            )),
+            Some(wrong) => {
+                Err(format!("`{wrong}` is not the name of a tenant; write [{TENANT_DEFAULT}, acme]"))
+            }
+            None => Ok(()),
+        }
     }
 }
 
@@ -67,6 +108,16 @@ with_rules! {
         /// It changes nothing, whatever its method says: a search by POST.
         pub read: bool,
     }
+}
+
+/// What becomes of writes that match no route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Unmatched {
+    /// They are refused.
+    Refuse,
+    /// They are guarded by what is said at the destination.
+    Guard,
 }
 
 /// Certificates for one destination.

@@ -101,6 +101,11 @@ pub fn is_pin(scope: &str) -> bool {
     scope.rsplit('/').next().is_some_and(|action| action.starts_with("pin."))
 }
 
+/// Whether a model is asked by such a request.
+pub(super) fn is_prompt(method: &hyper::Method, path: &str) -> bool {
+    shape::Shape::of(method, path).is_some()
+}
+
 /// How the paths end whose answers are pinned.
 pub(super) const LAST_STEPS: [&str; 4] = ["completions", "responses", "embeddings", "messages"];
 

@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 use futures_util::FutureExt;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, SET_COOKIE};
+use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
 use hyper::{Response, StatusCode};
 use serde_json::Value;
 use tokio::sync::OwnedSemaphorePermit;
@@ -21,7 +21,8 @@ use super::frames::Frames;
 use super::shape::{self, Ending, Findings, Shape, Stream};
 use crate::config::destinations::Truncated;
 use crate::gateway::act::{drop_credentials, may_send, request};
-use crate::gateway::answer::Whole;
+use crate::gateway::answer::{Whole, received};
+use crate::gateway::mask::Masking;
 use crate::gateway::plan::Destination;
 use crate::gateway::reads::passed_back;
 use crate::gateway::route::Route;
@@ -154,8 +155,9 @@ impl Recorder {
         response: Response<Incoming>,
         lent: Lent,
     ) -> Result<Answer, Trouble> {
-        let (head, body) = response.into_parts();
-        let incoming = Reading { body, lent, wait_max: self.route.timeout };
+        let masks = self.destination.masks();
+        let (head, body) = received(response, &masks).into_parts();
+        let incoming = Reading { body, lent, wait_max: self.route.timeout, masking: Masking::new(masks) };
         let is_readable = head.headers.get(CONTENT_ENCODING).is_none_or(|encoding| encoding == "identity");
         let media_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
         let is_stream = media_type.is_some_and(is_event_stream);
@@ -479,6 +481,7 @@ struct Reading {
     lent: Lent,
     /// How long its next part may take.
     wait_max: Duration,
+    masking: Masking,
 }
 
 impl Reading {
@@ -487,10 +490,11 @@ impl Reading {
             let frame = tokio::time::timeout(self.wait_max, self.body.frame()).await;
             let frame = frame.map_err(|_| Short::Cut("its answer did not go on in time"))?;
             match frame {
-                None => return Ok(None),
+                None => return Ok(Some(self.masking.end()).filter(|rest| !rest.is_empty())),
                 Some(Err(_)) => return Err(Short::Cut("its answer was cut short")),
                 Some(Ok(frame)) => {
-                    if let Ok(data) = frame.into_data() {
+                    let data = frame.into_data().map(|data| self.masking.push(data)).unwrap_or_default();
+                    if !data.is_empty() {
                         return Ok(Some(data));
                     }
                 }
@@ -503,10 +507,9 @@ pub(super) fn is_event_stream(media_type: &str) -> bool {
     media_type.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("text/event-stream"))
 }
 
-/// The headers of an answer that is passed on as it arrives. Others may follow: nobody gets another one's cookies.
+/// The headers of an answer that is passed on as it arrives.
 fn shown(headers: &HeaderMap, attempt: &Attempt) -> HeaderMap {
     let mut shown = passed_back(headers.clone());
-    shown.remove(SET_COOKIE);
     shown.remove(CONTENT_LENGTH);
     told::mark(&mut shown, &attempt.stored());
     shown

@@ -58,10 +58,20 @@ impl Base {
         format!("{}{}", self.authority, self.path)
     }
 
+    /// Returns it whole, without a slash at its end.
+    pub(crate) fn address(&self) -> String {
+        let scheme = if self.is_secure { "https" } else { "http" };
+        format!("{scheme}://{}{}", self.authority, self.path)
+    }
+
+    /// Returns the steps of its path: some destinations have a secret in it.
+    pub(crate) fn steps(&self) -> impl Iterator<Item = &str> {
+        self.path.split('/')
+    }
+
     /// The whole address of a path and query.
     pub(crate) fn join(&self, path_and_query: &str) -> Result<Uri, String> {
-        let scheme = if self.is_secure { "https" } else { "http" };
-        format!("{scheme}://{}{}{path_and_query}", self.authority, self.path)
+        format!("{}{path_and_query}", self.address())
             .parse()
             .map_err(|_| "the path or query has letters that an address cannot have".to_owned())
     }
