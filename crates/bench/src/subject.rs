@@ -104,6 +104,7 @@ impl Subject for Guarded {
             salt: Salt(random.to_be_bytes()),
             holder: None,
             grant: Grant::Permit,
+            about: None,
         };
         let command = self.command(Action::Claim(Box::new(claim)), &mut random);
         let applied = self.store.apply_one(Order::named(name, command)).await?;

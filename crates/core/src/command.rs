@@ -108,6 +108,9 @@ pub struct Claim {
     pub holder: Option<Actor>,
     /// What is wanted.
     pub grant: Grant,
+    /// The generation that was read, where the claim carries on what is on record (S31). It is refused once the record has
+    /// moved on, and never starts a generation.
+    pub about: Option<u32>,
 }
 
 /// What a claim wants.

@@ -49,6 +49,6 @@ pub use permit::{Fence, Permit, PermitKind};
 pub use policy::{
     ApprovalRule, Backoff, InvalidPolicy, Lookup, OnMismatch, OnReview, Policy, Recovery, VersionMeans,
 };
-pub use record::{Approval, Attempt, Decision, Receipt, Record, Status};
+pub use record::{Approval, Attempt, Decision, Receipt, Record, STUCK_AFTER, Status};
 pub use transition::{After, Alert, Notice, Transition};
 pub use verdict::{Hold, Noted, Refusal, Replay, Verdict, Wait, WaitCause};

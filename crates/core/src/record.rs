@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::answer::{Answer, Source};
 use crate::command::CommandId;
@@ -11,6 +12,9 @@ use crate::moment::Timestamp;
 use crate::name::{Actor, Name, Step};
 use crate::permit::{Fence, PermitKind};
 use crate::policy::{Policy, Recovery, VersionMeans};
+
+/// How long an intent may be due, and left to somebody who does not come, before it is stuck (S47).
+pub const STUCK_AFTER: Duration = Duration::from_secs(600);
 
 /// The status of an intent; the same words for people and machines.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -273,6 +277,20 @@ impl Record {
             }
             status if status.is_settled() && self.place.is_some() => self.quiet_at.unwrap_or(never),
             _ => never,
+        }
+    }
+
+    /// Whether nothing more happens by itself although it is open, and nobody was told so (S47). A caller who heard that nothing
+    /// happened was told; so was somebody about what is held, in review or out of attempts.
+    pub fn is_stuck(&self, now: Timestamp) -> bool {
+        let is_out_of_attempts = self.tries >= self.policy.attempts_max;
+        match (self.status, self.due_at) {
+            (Status::Retryable, None) => !is_out_of_attempts && (self.doubt || self.policy.unattended),
+            // What nobody comes back for is carried on by a server, which has its own means to say that it cannot.
+            (Status::Ready | Status::Retryable, Some(due_at)) if !self.policy.unattended => {
+                (self.doubt || self.status == Status::Ready) && now >= due_at + STUCK_AFTER
+            }
+            _ => false,
         }
     }
 

@@ -48,6 +48,8 @@ pub enum Alert {
     },
     /// Out of attempts; nothing was sent. The next claim starts a fresh round.
     OutOfAttempts,
+    /// It is open, and nothing more happens by itself (S47).
+    Stuck,
     /// Two attempts report different external ids: it happened twice.
     DoubleEffect,
 }

@@ -44,6 +44,8 @@ pub struct Intent {
     pub(crate) waits_for_people: bool,
     /// What is on record, as far as its caller has read.
     pub(crate) believed: Option<Arc<Stored>>,
+    /// The generation that was read, for who carries it on.
+    pub(crate) about: Option<u32>,
 }
 
 /// What the fingerprint is made of.
@@ -90,11 +92,13 @@ impl Intent {
             holder_lives: None,
             waits_for_people: false,
             believed: None,
+            about: None,
         }
     }
 
     /// An intent as it is on record: for who carries it on without its first caller (S31). `None`: it was forgotten. What is claimed is
-    /// believed to be so, and need not be looked for first.
+    /// believed to be so, and need not be looked for first; if it was corrected or started afresh meanwhile, the claim is refused
+    /// ([`twicesafe_core::Refusal::Moved`]), so that what was read does not replace what was asked for since.
     pub fn on_record(stored: &Arc<Stored>) -> Option<Self> {
         let record = &stored.record;
         let fingerprint = record.fingerprint.clone()?;
@@ -102,6 +106,7 @@ impl Intent {
         intent.place = record.place.clone();
         intent.step = record.step.clone();
         intent.believed = Some(stored.clone());
+        intent.about = Some(record.generation);
         // Whatever the recipe: what is carried on is what was asked for.
         Some(intent.fingerprint(fingerprint.recipe().clone(), move |_| Some(fingerprint.clone())))
     }

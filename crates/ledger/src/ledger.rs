@@ -345,6 +345,7 @@ impl Ledger {
             salt: Salt(random()),
             holder: intent.holder.clone(),
             grant,
+            about: intent.about,
         };
         Command { id, actor: self.actor.clone(), action: Action::Claim(Box::new(claim)) }
     }

@@ -266,6 +266,29 @@ async fn s26_what_was_not_sent_is_tried_again_and_out_of_attempts_waits_for_its_
 }
 
 #[tokio::test]
+async fn s31_what_was_read_before_a_correction_does_not_replace_it() {
+    let folder = Folder::new();
+    for address in ["memory:".to_owned(), folder.sqlite()] {
+        let (ledger, shop) = (Ledger::open(&address).await.unwrap(), Shop::default());
+        let asked = |input: &'static str| intent(Recovery::Person).input(input).request(input);
+        let failing = |_| async { Err(Trouble::not_sent("connection refused")) };
+        ledger.run(asked("amount 10,000"), failing).await.unwrap_err();
+        let name = intent(Recovery::Person).name().clone();
+        let find = || async { std::sync::Arc::new(ledger.store().find(&name).await.unwrap().unwrap()) };
+        // Somebody carries it on, but its caller corrects it first.
+        let read = Intent::on_record(&find().await).unwrap().request("amount 10,000");
+        ledger.run(asked("amount 10"), failing).await.unwrap_err();
+        let corrected = find().await;
+        let error = run(&ledger, read, &shop).await.unwrap_err();
+        assert!(matches!(error, Error::Ledger(Refusal::Moved)), "{error}");
+        let after = find().await;
+        assert_eq!((after.version, &after.record), (corrected.version, &corrected.record));
+        let kept = ledger.store().request(after.id).await.unwrap().unwrap();
+        assert_eq!((&kept[..], shop.effects()), (&b"amount 10"[..], 0));
+    }
+}
+
+#[tokio::test]
 async fn s24_a_lookup_decides_what_a_timeout_left_open() {
     let lookup =
         || Recovery::Lookup(Lookup { lag: Duration::from_millis(1), lookup_for: Duration::from_secs(5) });

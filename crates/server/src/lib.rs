@@ -23,6 +23,7 @@ mod watch;
 pub mod wire;
 
 pub use access::{NewToken, Right, Token, create, is_reserved, list, revoke};
+pub use alerts::is_stuck;
 pub use error::ServerError;
 pub use gateway::{Observed, Pausable, Spec, is_pin, observed, pause, paused, resume, specs};
 pub use inbox::{

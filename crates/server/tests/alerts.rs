@@ -418,6 +418,62 @@ async fn a_configuration_is_taken_or_refused_as_a_whole() {
     world.stop().await;
 }
 
+#[tokio::test]
+async fn s47_what_is_stuck_is_told_and_listed_in_review() {
+    use crate::gateway::destination::Do;
+    let hook = Hook::start().await;
+    let crm = crate::gateway::destination::Destination::new().await;
+    let world = World::configured(&format!(
+        "people:\n  ops: {{ alert: {{ webhook: {} }}, rights: [review] }}
+destinations:
+  crm:
+    base: {}
+    auth: none
+    wait: 1ms
+    routes:
+      - {{ match: 'PUT /contacts/{{id}}', action: contact.put, key: request.body.change, recovery: repeat, lane: request.params.id }}\n",
+        hook.url(),
+        crm.base()
+    ))
+    .await;
+    // Only its caller can send it again: nobody may keep such a header.
+    let headers = [("content-type", "application/json"), ("x-mystery", "1")];
+    let put = async |change: &str| {
+        let body = json!({ "change": change }).to_string();
+        world.send("PUT", "/to/crm/contacts/7", &headers, body.as_bytes()).await
+    };
+    crm.script([Do::Say(502, json!({})), Do::Say(403, json!({}))]);
+    put("first").await.refused(409, "TS0015");
+    world.clock.advance(Duration::from_secs(10));
+    assert_eq!(put("first").await.status, 403, "the caller must mend something first");
+    let told = hook.next().await;
+    assert_eq!((&told["kind"], &told["intent"]["key"]), (&json!("stuck"), &json!("first")), "{told}");
+    put("second").await.refused(409, "TS0015");
+    let listed = world.get("/v1/review").await.json;
+    let keys: Vec<_> = listed["intents"].as_array().unwrap().iter().map(|one| one["key"].clone()).collect();
+    assert_eq!((keys, &listed["next"]), (vec![json!("first")], &Value::Null), "{listed}");
+    // A page at a time, too.
+    let page = world.get("/v1/review?limit=1").await.json;
+    assert_eq!(page["intents"][0]["key"], "first", "{page}");
+    // A person decides it, and the lane is free.
+    let fence = told["intent"]["fence"].clone();
+    let about = json!({ "scope": told["intent"]["scope"], "key": "first", "fence": fence });
+    let mut finding = about.clone();
+    finding["finding"] = json!("happened");
+    finding["reason"] = json!("contact 7 has the change");
+    let resolved = world.post("/v1/resolve", &finding).await;
+    assert_eq!(resolved.status, 200, "{resolved:?}");
+    // Nothing of the first attempt can arrive any more, and the next sweep frees the lane.
+    world.clock.advance(Duration::from_secs(70));
+    let freed = async {
+        while put("second").await.status != 201 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), freed).await.expect("the lane is free");
+    world.stop().await;
+}
+
 /// What cannot be read of one is in nobody's way (TS0047).
 #[tokio::test]
 async fn s31_what_lost_half_of_its_request_keeps_nobody_waiting_but_those_who_look_after_it() {

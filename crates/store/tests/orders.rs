@@ -47,6 +47,7 @@ pub fn claim(key: &str, policy: &Policy) -> Claiming {
         salt: Salt([7; 16]),
         holder: None,
         grant: Grant::Permit,
+        about: None,
     };
     Claiming { id: fresh_id(), actor: actor("caller"), claim }
 }

@@ -78,6 +78,10 @@ pub(super) fn known(mut draft: Draft<'_>, claim: &Claim) -> Transition {
     if draft.record.is_tombstone() {
         return draft.refuse(Refusal::Purged);
     }
+    if claim.about.is_some_and(|about| about != draft.record.generation) {
+        // A correction, or a fresh start, came in between: what was read before it must not replace it (S31).
+        return draft.refuse(Refusal::Moved);
+    }
     let is_same_claim = draft.record.acting().is_some_and(|attempt| attempt.claim_id == draft.command.id);
     // With other input it is another one (S5).
     if is_same_claim && draft.record.fingerprint.as_ref().is_none_or(|first| *first == claim.fingerprint) {
@@ -153,6 +157,9 @@ fn only_noted(draft: &mut Draft<'_>, claim: &Claim) -> bool {
 
 /// Other input under the same key: refused while something was or may have been sent; a correction otherwise (S5).
 fn corrected(mut draft: Draft<'_>, claim: &Claim) -> Transition {
+    if claim.about.is_some() {
+        return draft.refuse(Refusal::Moved);
+    }
     let untouched = match draft.record.status {
         Status::Ready | Status::Retryable | Status::Failed | Status::Rejected | Status::Superseded => true,
         Status::Held | Status::Pending | Status::Review | Status::Done | Status::Undone => false,
@@ -173,6 +180,9 @@ fn failed(mut draft: Draft<'_>, claim: &Claim, mismatch: bool) -> Transition {
         let replay =
             Replay { answer: draft.record.answer.clone(), source: Source::Act, refused: true, mismatch };
         return draft.tell(Verdict::Replay(replay));
+    }
+    if claim.about.is_some() {
+        return draft.refuse(Refusal::Moved);
     }
     again(&mut draft, claim, Event::TriedAgain);
     open(draft, claim)

@@ -40,6 +40,8 @@ pub fn decide(
 ) -> Transition {
     let lane = lane.cloned();
     match (&command.action, record) {
+        // What was read is not there any more.
+        (Action::Claim(claim), None) if claim.about.is_some() => Transition::refusing(Refusal::NoSuchIntent),
         (Action::Claim(claim), None) => claim::fresh(claim, lane, command, moment),
         (Action::Adopt(adopt), None) => adopt::fresh(adopt, lane, command, moment),
         (_, None) => Transition::refusing(Refusal::NoSuchIntent),
@@ -246,6 +248,11 @@ impl<'a> Draft<'a> {
             }
             // What was applied stays applied.
             lane.applied = lane.applied.max(self.lane_before.as_ref().and_then(|before| before.applied));
+        }
+        // The only place that raises it, so that no way into an open status can forget to (S47).
+        let now = self.now();
+        if self.record.is_stuck(now) && !self.before.is_some_and(|before| before.is_stuck(now)) {
+            self.alerts.push(Alert::Stuck);
         }
         let after = After::Write(Box::new(self.record));
         let lane = if self.lane == self.lane_before { None } else { self.lane };

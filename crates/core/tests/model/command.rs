@@ -3,12 +3,12 @@
 use std::sync::{Arc, LazyLock};
 
 use twicesafe_core::{
-    Action, Actor, Answer, Body, Claim, CommandId, Fence, Finding, Fingerprint, Grant, LaneName, Name,
-    Outcome, Place, Recipe, Record, Report, Resolution, Resolve, Salt, Settle,
+    Action, Actor, Answer, Body, Claim, CommandId, Counts, Fence, Finding, Fingerprint, Grant, LaneName,
+    Name, Outcome, Place, Recipe, Record, Report, Resolution, Resolve, Salt, Settle,
 };
 
 use super::step::Bounds;
-use super::world::{Believed, Caller, Intent};
+use super::world::{Believed, Caller, Intent, Seen};
 
 /// What a holder reports.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -16,6 +16,7 @@ pub enum Said {
     Answered,
     Refused,
     NotSent,
+    PassedOn,
     Unknown,
     Found,
     NotFound,
@@ -46,6 +47,15 @@ impl Known {
 }
 
 impl Bounds {
+    /// What a server claims that read the intent a while ago (S31).
+    pub fn claim_again(&self, intent: usize, seen: Seen) -> Action {
+        let mut action = self.claim(intent, seen.input);
+        if let Action::Claim(claim) = &mut action {
+            claim.about = Some(seen.generation.into());
+        }
+        action
+    }
+
     pub fn claim(&self, intent: usize, input: u8) -> Action {
         let place = self.versions.get(intent).map(|version| Place { lane: LANE.clone(), version: *version });
         Action::Claim(Box::new(Claim {
@@ -58,6 +68,7 @@ impl Bounds {
             salt: Salt([0; 16]),
             holder: None,
             grant: Grant::Permit,
+            about: None,
         }))
     }
 }
@@ -83,6 +94,11 @@ pub fn settle(holder: Caller, said: Said) -> Settle {
         Said::Answered => Report::Act(Outcome::Answered(answer(fence, generation))),
         Said::Refused => Report::Act(Outcome::refused(answer(REFUSAL, generation))),
         Said::NotSent => Report::Act(Outcome::not_sent("")),
+        Said::PassedOn => {
+            let reason = NO_REASON.clone();
+            let counts = Counts::AsPassedOn;
+            Report::Act(Outcome::NotSent { reason, retry_after: None, counts })
+        }
         Said::Unknown => Report::Act(Outcome::unknown("")),
         Said::Found => Report::Lookup(Finding::Found(answer(BY_LOOKUP, generation))),
         Said::NotFound => Report::Lookup(Finding::NotFound),

@@ -81,6 +81,8 @@ fn one_intent(policy: Policy) -> Bounds {
         permits: vec![3],
         generations: 2,
         inputs,
+        passes_on: false,
+        carries_on: false,
         left_out: None,
     }
 }
@@ -153,6 +155,55 @@ fn a_lane_keeps_its_promises() {
             assert!(broken.is_empty(), "{name}: {broken:?}");
         }
     }
+}
+
+/// A destination that may ask the caller to mend something first, in doubt too.
+fn passed_on(policy: Policy) -> Bounds {
+    Bounds { passes_on: true, inputs: 1, generations: 1, ..one_intent(policy) }
+}
+
+#[test]
+fn what_is_passed_on_keeps_its_promises() {
+    for (name, policy) in classes() {
+        let broken = check(&format!("{name}, passed on"), passed_on(policy), HasDiscoveries::Any);
+        assert!(broken.is_empty(), "{name}: {broken:?}");
+    }
+    let lane = Bounds { passes_on: true, ..a_lane(Recovery::Repeat, [1, 2], [2, 1]) };
+    let broken = check("lane, repeat, passed on", lane, HasDiscoveries::Any);
+    assert!(broken.is_empty(), "{broken:?}");
+    let promise = "S47: every open intent is scheduled, held, or somebody was told";
+    for policy in
+        [policy(Recovery::Repeat), policy(Recovery::NativeKey { retention: ticks(6), lookup: None })]
+    {
+        let bounds = Bounds { left_out: Some(Mutation::Stuck), ..passed_on(policy) };
+        let broken = check("passed on without Stuck", bounds, HasDiscoveries::AnyOf([promise].into()));
+        assert!(broken.contains(&promise), "it goes unnoticed: {broken:?}");
+    }
+}
+
+/// A server that reads what is open, and claims it later.
+fn carried_on(recovery: Recovery) -> Bounds {
+    Bounds {
+        carries_on: true,
+        callers: 1,
+        permits: vec![3],
+        generations: 3,
+        inputs: 2,
+        ..one_intent(policy(recovery))
+    }
+}
+
+#[test]
+fn what_is_carried_on_keeps_its_promises() {
+    for recovery in [Recovery::Person, Recovery::Repeat] {
+        let name = format!("{}, carried on", recovery.as_str());
+        let broken = check(&name, carried_on(recovery), HasDiscoveries::Any);
+        assert!(broken.is_empty(), "{name}: {broken:?}");
+    }
+    let promise = "S31: a corrected request is never replaced by what was read before it";
+    let bounds = Bounds { left_out: Some(Mutation::About), ..carried_on(Recovery::Person) };
+    let broken = check("carried on without About", bounds, HasDiscoveries::AnyOf([promise].into()));
+    assert!(broken.contains(&promise), "it goes unnoticed: {broken:?}");
 }
 
 fn a_lane_that_lets_pass(left_out: Option<Mutation>) -> Bounds {

@@ -1,7 +1,8 @@
 //! Rules left out on purpose. A check that does not notice is no check.
 
 use twicesafe_core::{
-    Action, After, Command, CommandId, Lane, Moment, Record, Timestamp, Transition, Verdict, decide,
+    Action, After, Alert, Claim, Command, CommandId, Lane, Moment, Record, Timestamp, Transition, Verdict,
+    decide,
 };
 
 use super::world::ticks;
@@ -25,6 +26,10 @@ pub enum Mutation {
     Equals,
     /// Whoever would hold a free lane takes it, without a change of its own (S15).
     LaneWithRecord,
+    /// Nobody is told of what is stuck (S47).
+    Stuck,
+    /// What is carried on does not say what was read (S31).
+    About,
 }
 
 impl Mutation {
@@ -86,6 +91,15 @@ impl Mutation {
             (Some(Self::Equals), ..) => {
                 let lane = lane.map(|lane| Lane { first_equal: None, ..lane.clone() });
                 decide(record, lane.as_ref(), command, moment)
+            }
+            (Some(Self::Stuck), ..) => {
+                let mut transition = decide(record, lane, command, moment);
+                transition.alerts.retain(|alert| *alert != Alert::Stuck);
+                transition
+            }
+            (Some(Self::About), Action::Claim(claim), _) => {
+                let action = Action::Claim(Box::new(Claim { about: None, ..(**claim).clone() }));
+                decide(record, lane, &Command { action, ..command.clone() }, moment)
             }
             (Some(Self::LaneWithRecord), _, Some(before)) => {
                 let mut transition = decide(Some(before), lane, command, moment);

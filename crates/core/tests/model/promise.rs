@@ -30,6 +30,10 @@ pub const PROMISES: &[Promise] = &[
     ("S15: a lane follows only from a record that changes", |_, world| {
         without(world, Fault::LaneChangedAlone)
     }),
+    ("S31: a corrected request is never replaced by what was read before it", |_, world| {
+        without(world, Fault::CorrectionReplaced)
+    }),
+    ("S47: every open intent is scheduled, held, or somebody was told", nothing_is_silent),
     ("time and sweeps alone lead somewhere", time_leads_somewhere),
 ];
 
@@ -52,6 +56,19 @@ fn at_most_one_effect(bounds: &Bounds, world: &World) -> bool {
 fn done_means_happened(_: &Bounds, world: &World) -> bool {
     records(world).all(|(intent, record)| {
         record.status != Status::Done || intent.effects_of(generation_of(record)).count > 0
+    })
+}
+
+/// What was reset waits for a caller, and the person who reset it knows; what waits for its lane has its caller there.
+fn nothing_is_silent(_: &Bounds, world: &World) -> bool {
+    records(world).all(|(intent, record)| match record.status {
+        Status::Pending => record.wake_at() < Timestamp::NEVER,
+        Status::Ready | Status::Retryable => {
+            let is_reset = record.fingerprint.is_none();
+            intent.told || record.due_at.is_some() || record.waits_until.is_some() || is_reset
+        }
+        Status::Held | Status::Review => intent.told,
+        _ => true,
     })
 }
 

@@ -3,15 +3,16 @@
 use std::sync::Arc;
 
 use twicesafe_core::{
-    Action, After, Approve, Ask, Command, Fence, IntentId, Lane, Moment, OnReview, Permit, PermitKind,
-    Policy, Recovery, Refusal, Reject, Renew, Reset, Status, Timestamp, Transition, Verdict, Waiting,
+    Action, After, Approve, Ask, Command, Counts, Fence, IntentId, Lane, Moment, OnReview, Outcome, Permit,
+    PermitKind, Policy, Record, Recovery, Refusal, Reject, Renew, Report, Reset, Status, Timestamp,
+    Transition, Verdict, Waiting,
 };
 
 use super::command::{
     Found, Known, Said, actor_of, command_id, generation_of, mark_of, resolve, settle, small,
 };
 use super::mutation::Mutation;
-use super::world::{Believed, Caller, Effects, Fault, Intent, Message, NOW, Saw, Stage, World};
+use super::world::{Believed, Caller, Effects, Fault, Intent, Message, NOW, Saw, Seen, Stage, World};
 
 /// How large a world may get, and what was agreed in it.
 #[derive(Clone, Debug)]
@@ -25,6 +26,10 @@ pub struct Bounds {
     pub generations: u32,
     /// How many different inputs callers come with.
     pub inputs: u8,
+    /// Whether a destination may ask the caller to mend something first (S16).
+    pub passes_on: bool,
+    /// Whether a server reads what is open and carries it on later (S31).
+    pub carries_on: bool,
     pub left_out: Option<Mutation>,
 }
 
@@ -33,6 +38,8 @@ pub enum Step {
     Tick,
     Claim { intent: usize, caller: usize, input: u8 },
     Ask { intent: usize, caller: usize },
+    Look { intent: usize },
+    CarryOn { intent: usize, caller: usize },
     Read { intent: usize, caller: usize, saw: Saw },
     Send { intent: usize, caller: usize },
     Renew { intent: usize, caller: usize },
@@ -53,6 +60,8 @@ impl Bounds {
             callers: vec![Caller::Idle; self.callers],
             messages: Vec::new(),
             effects: vec![Effects::default(); self.generations as usize],
+            told: false,
+            seen: None,
         };
         let intents = vec![intent; self.versions.len().max(1)];
         World { intents, holder: None, applied: None, newest: None, fault: None }
@@ -87,6 +96,9 @@ impl Bounds {
             match *state {
                 Caller::Idle => {
                     steps.extend((0..self.inputs).map(|input| Step::Claim { intent, caller, input }));
+                    if of.seen.is_some() {
+                        steps.push(Step::CarryOn { intent, caller });
+                    }
                     if self.policy.recovery.lookup().is_some() && status == Some(Status::Pending) {
                         steps.push(Step::Ask { intent, caller });
                     }
@@ -94,6 +106,9 @@ impl Bounds {
                 }
                 Caller::Acting { stage: Stage::Unsent, send_within, generation, .. } => {
                     steps.push(say(Said::NotSent));
+                    if self.passes_on {
+                        steps.push(say(Said::PassedOn));
+                    }
                     // Who looks before acting may find it there (S25).
                     if self.policy.recovery.lookup().is_some() && of.effects_of(generation).count > 0 {
                         steps.push(say(Said::Found));
@@ -105,6 +120,9 @@ impl Bounds {
                 Caller::Acting { stage: Stage::Sent, .. } => steps.push(say(Said::Unknown)),
                 Caller::Acting { stage: Stage::Heard { refused }, .. } => {
                     steps.push(say(if refused { Said::Refused } else { Said::Answered }));
+                    if refused && self.passes_on {
+                        steps.push(say(Said::PassedOn));
+                    }
                     steps.push(say(Said::Unknown));
                 }
                 Caller::Asking { saw: None, generation, .. } => {
@@ -133,16 +151,46 @@ impl Bounds {
         if record.wake_at() <= NOW {
             steps.push(Step::Sweep { intent });
         }
+        if self.carries_on && self.what_is_there(record) != of.seen {
+            steps.push(Step::Look { intent });
+        }
         match record.status {
-            Status::Held => steps.extend([Step::Approve { intent }, Step::Reject { intent }]),
-            Status::Review => {
-                let happened = of.effects_of(generation_of(record)).count > 0;
-                let found = if happened { Found::Happened } else { Found::DidNotHappen };
-                steps.extend([found, Found::GiveUp].map(|found| Step::Resolve { intent, found }));
+            Status::Retryable if record.doubt && record.is_stuck(NOW) => {
+                self.steps_of_reviewer(intent, of, steps)
             }
+            Status::Held => steps.extend([Step::Approve { intent }, Step::Reject { intent }]),
+            Status::Review => self.steps_of_reviewer(intent, of, steps),
             status if status.is_settled() => steps.push(Step::Reset { intent }),
             _ => {}
         }
+    }
+
+    fn steps_of_reviewer(&self, intent: usize, of: &Intent, steps: &mut Vec<Step>) {
+        let happened = of.effects_of(small(Known::of(of).generation.into())).count > 0;
+        let found = if happened { Found::Happened } else { Found::DidNotHappen };
+        steps.extend([found, Found::GiveUp].map(|found| Step::Resolve { intent, found }));
+    }
+
+    /// What a server would read of an intent, if it is one to carry on.
+    fn what_is_there(&self, record: &Record) -> Option<Seen> {
+        let fingerprint = record.fingerprint.as_ref()?;
+        let is_open = matches!(record.status, Status::Ready | Status::Retryable);
+        is_open.then(|| Seen { generation: generation_of(record), input: fingerprint.digest()[0] })
+    }
+
+    /// Claims what was read a while ago: it may get its permit, and changes nothing about what is asked for.
+    fn carry_on(&self, world: &mut World, intent: usize, caller: usize) {
+        let asked_for = |world: &World| {
+            let Believed(record) = world.intents[intent].believed.as_ref()?;
+            Some((record.generation, record.fingerprint.clone()))
+        };
+        let Some(seen) = world.intents[intent].seen.take() else { return };
+        let before = asked_for(world);
+        let verdict = self.apply(world, intent, |_| self.claim_again(intent, seen));
+        if asked_for(world) != before {
+            world.fault = Some(Fault::CorrectionReplaced);
+        }
+        world.intents[intent].take_permit(caller, &verdict);
     }
 
     /// The world after a step; `None` if it would leave the bounds.
@@ -158,6 +206,11 @@ impl Bounds {
                 let verdict = self.apply(&mut world, intent, |_| Action::Ask(Ask));
                 world.intents[intent].take_permit(caller, &verdict);
             }
+            Step::Look { intent } => {
+                let Intent { believed, seen, .. } = &mut world.intents[intent];
+                *seen = believed.as_ref().and_then(|Believed(record)| self.what_is_there(record));
+            }
+            Step::CarryOn { intent, caller } => self.carry_on(&mut world, intent, caller),
             Step::Read { intent, caller, saw: seen } => {
                 if let Caller::Asking { saw, .. } = &mut world.intents[intent].callers[caller] {
                     *saw = Some(seen);
@@ -311,6 +364,11 @@ impl Bounds {
             world.fault = Some(Fault::LaneChangedAlone);
         }
         self.write(world, intent, &transition);
+        let of = &mut world.intents[intent];
+        let has_doubt = of.believed.as_ref().is_some_and(|Believed(record)| record.doubt);
+        let hears_that_nothing_happened = is_passed_on(&command.action) && !has_doubt;
+        of.told |= !transition.alerts.is_empty() || hears_that_nothing_happened;
+        of.told &= !matches!(transition.verdict, Verdict::Proceed(_));
         if status(world) != status_before && transition.entries.is_empty() {
             world.fault = Some(Fault::NotJournalled);
         }
@@ -384,6 +442,11 @@ pub fn may_have_acted(intent: &Intent, known: &Known) -> bool {
     intent.effects_of(this).count > 0
         || intent.messages.iter().any(|message| message.generation == this)
         || intent.callers.iter().any(could_send)
+}
+
+fn is_passed_on(action: &Action) -> bool {
+    let Action::Settle(settle) = action else { return false };
+    matches!(settle.report, Report::Act(Outcome::NotSent { counts: Counts::AsPassedOn, .. }))
 }
 
 fn same_answer(first: &Verdict, second: &Verdict) -> bool {

@@ -41,6 +41,7 @@ pub enum Fault {
     EqualOvertaken,
     NotJournalled,
     LaneChangedAlone,
+    CorrectionReplaced,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -51,6 +52,17 @@ pub struct Intent {
     pub messages: Vec<Message>,
     /// By generation, from 1.
     pub effects: Vec<Effects>,
+    /// Somebody was told of what it is in now: by an alert, or by hearing that nothing happened (S47).
+    pub told: bool,
+    /// What a server read of it, to carry it on.
+    pub seen: Option<Seen>,
+}
+
+/// What was read of an intent.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Seen {
+    pub generation: u8,
+    pub input: u8,
 }
 
 /// A record, hashed by what can differ between two worlds of one model.
@@ -170,6 +182,7 @@ impl World {
             intent.callers.sort_unstable();
             if let Some(Believed(record)) = &mut intent.believed {
                 forget_what_is_over(record, policy);
+                intent.told &= !record.status.is_settled();
             }
         }
     }

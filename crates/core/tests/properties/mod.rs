@@ -89,6 +89,7 @@ fn claim(policy: Arc<Policy>, laned: bool) -> impl Strategy<Value = Action> {
             salt: Salt([0; 16]),
             holder: None,
             grant: due_in.map_or(Grant::Permit, |due_in| Grant::Accept { due_in }),
+            about: None,
         }))
     })
 }

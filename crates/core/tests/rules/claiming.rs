@@ -2,11 +2,45 @@
 
 use twicesafe_core::journal::Event;
 use twicesafe_core::{
-    Action, ApprovalRule, Fence, Grant, Notice, OnMismatch, Policy, Recipe, Recovery, Refusal, Status,
+    Action, ApprovalRule, Claim, Fence, Grant, Notice, OnMismatch, Policy, Recipe, Recovery, Refusal, Status,
     Verdict, Wait, WaitCause,
 };
 
 use super::ledger::*;
+
+#[test]
+fn s31_what_was_read_before_a_correction_does_not_replace_it() {
+    let mut ledger = Ledger::new(Recovery::Person);
+    let permit = ledger.permit();
+    ledger.acted(&permit, not_sent());
+    let read = Claim { about: Some(1), ..ledger.claim_of("input") };
+    let permit = permit_in(ledger.claim_with("corrected"));
+    assert_eq!(permit.generation, 2);
+    ledger.acted(&permit, not_sent());
+    let corrected = ledger.record.clone();
+    check_refused(ledger.run("server", Action::Claim(Box::new(read))), Refusal::Moved);
+    assert_eq!(ledger.record, corrected);
+}
+
+#[test]
+fn s31_what_was_read_before_a_refusal_is_not_tried_again() {
+    let mut ledger = Ledger::new(Recovery::Person);
+    let permit = ledger.permit();
+    ledger.acted(&permit, not_sent());
+    let read = Claim { about: Some(1), ..ledger.claim_of("input") };
+    let permit = ledger.permit();
+    ledger.acted(&permit, refused());
+    check_refused(ledger.run("server", Action::Claim(Box::new(read))), Refusal::Moved);
+    ledger.check(Status::Failed, false);
+}
+
+#[test]
+fn s31_what_was_read_of_an_intent_that_is_gone_makes_no_other() {
+    let mut ledger = Ledger::new(Recovery::Person);
+    let read = Claim { about: Some(1), ..ledger.claim_of("input") };
+    check_refused(ledger.run("server", Action::Claim(Box::new(read))), Refusal::NoSuchIntent);
+    assert!(ledger.record.is_none());
+}
 
 #[test]
 fn s5_other_input_is_refused_while_something_was_or_may_have_been_sent() {

@@ -2,8 +2,8 @@
 
 use twicesafe_core::journal::Event;
 use twicesafe_core::{
-    Alert, Finding, Lookup, Policy, Recovery, Refusal, Report, Resolution, Source, Status, Timestamp,
-    Verdict, WaitCause,
+    Alert, Finding, IntentId, Lane, Lookup, Policy, Recovery, Refusal, Report, Resolution, STUCK_AFTER,
+    Source, Status, Timestamp, Verdict, WaitCause,
 };
 
 use super::ledger::*;
@@ -237,6 +237,57 @@ fn s26_what_a_person_gives_up_stays_in_doubt() {
     ledger.check(Status::Failed, true);
     check_refused(ledger.claim(), Refusal::GivenUp);
     check_refused(ledger.claim_with("other"), Refusal::Mismatch);
+}
+
+#[test]
+fn s47_what_is_passed_on_in_doubt_is_stuck_and_said_to_be() {
+    for (recovery, in_lane) in
+        [(Recovery::Repeat, true), (Recovery::Repeat, false), (native_key(None), false)]
+    {
+        let mut ledger = Ledger::new(recovery);
+        if in_lane {
+            ledger = ledger.in_lane(Lane::untouched(IntentId::new(1)), None);
+        }
+        let permit = ledger.permit();
+        ledger.acted(&permit, unknown());
+        assert_eq!(ledger.alerts, [], "it is due again");
+        let permit = ledger.permit();
+        ledger.acted(&permit, passed_on());
+        ledger.check(Status::Retryable, true);
+        assert_eq!((ledger.record().due_at, &*ledger.alerts), (None, &[Alert::Stuck][..]));
+        assert!(ledger.record().is_stuck(ledger.moment.now));
+        // A person decides it like a review.
+        ledger.pass(60 * SECOND + MILLISECOND);
+        ledger.resolve(Resolution::DidNotHappen);
+        ledger.check(Status::Retryable, false);
+        assert!(!ledger.record().is_stuck(ledger.moment.now));
+        ledger.permit();
+    }
+}
+
+#[test]
+fn s47_what_is_passed_on_without_doubt_was_told_to_its_caller() {
+    let mut ledger = Ledger::new(Recovery::Repeat);
+    let permit = ledger.permit();
+    ledger.acted(&permit, passed_on());
+    assert_eq!(ledger.alerts, []);
+    let mut ledger = Ledger::agreed(Policy { unattended: true, ..Policy::new(Recovery::Repeat) });
+    let permit = ledger.permit();
+    ledger.acted(&permit, passed_on());
+    assert_eq!(ledger.alerts, [Alert::Stuck], "nobody comes back for it");
+}
+
+#[test]
+fn s47_what_nobody_comes_back_for_is_stuck_after_a_while() {
+    let mut ledger = Ledger::new(Recovery::Repeat);
+    ledger.lapse();
+    let due_at = ledger.record().due_at.unwrap();
+    let is_stuck_at = |ledger: &Ledger, at| ledger.record().is_stuck(at);
+    assert!(!is_stuck_at(&ledger, (due_at + STUCK_AFTER).minus(MILLISECOND)));
+    assert!(is_stuck_at(&ledger, due_at + STUCK_AFTER));
+    ledger.pass(STUCK_AFTER + 60 * SECOND);
+    ledger.resolve(Resolution::Happened(answer("a")));
+    ledger.check(Status::Done, false);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use twicesafe_core::journal::{Entry, Event};
 use twicesafe_core::{
-    Action, Actor, After, Alert, Answer, Approve, Ask, Claim, Command, CommandId, Fence, Finding,
+    Action, Actor, After, Alert, Answer, Approve, Ask, Claim, Command, CommandId, Counts, Fence, Finding,
     Fingerprint, Grant, Lane, LaneName, Lookup, Moment, Name, Notice, Outcome, Permit, Place, Policy, Recipe,
     Record, Recovery, Refusal, Reject, Renew, Report, Reset, Resolution, Resolve, Salt, Settle, Status,
     Timestamp, Verdict, decide,
@@ -48,6 +48,12 @@ pub fn unknown() -> Outcome {
 
 pub fn not_sent() -> Outcome {
     Outcome::not_sent("connect refused")
+}
+
+/// The caller was told, and must mend something first.
+pub fn passed_on() -> Outcome {
+    let Outcome::NotSent { reason, retry_after, .. } = not_sent() else { unreachable!() };
+    Outcome::NotSent { reason, retry_after, counts: Counts::AsPassedOn }
 }
 
 pub fn refused() -> Outcome {
@@ -128,6 +134,7 @@ impl Ledger {
             salt: Salt([0; 16]),
             holder: None,
             grant: Grant::Permit,
+            about: None,
         }
     }
 

@@ -17,6 +17,7 @@ pub(super) enum Kind {
     Expired,
     OutOfAttempts,
     Stranded,
+    Stuck,
     DoubleEffect,
 }
 
@@ -29,6 +30,7 @@ impl Kind {
             Self::Expired => "expired",
             Self::OutOfAttempts => "out-of-attempts",
             Self::Stranded => "stranded",
+            Self::Stuck => "stuck",
             Self::DoubleEffect => "double-effect",
         }
     }
@@ -41,6 +43,11 @@ pub(super) struct Message {
     pub(super) link: Option<String>,
     /// What came of the last attempt, where that is why somebody is told.
     pub(super) why: Option<String>,
+}
+
+/// Whether its lane stays closed until somebody does something.
+fn is_somebody_waited_for(kind: Kind, status: Status) -> bool {
+    status == Status::Review || kind == Kind::Stuck
 }
 
 impl Message {
@@ -59,6 +66,10 @@ impl Message {
             Kind::Stranded => {
                 "did not happen, as far as is known, and its caller has not come back to try again"
             }
+            Kind::Stuck if self.stored.record.doubt => {
+                "may or may not have happened, and nothing more happens by itself"
+            }
+            Kind::Stuck => "has not happened, and nothing more happens by itself",
             Kind::DoubleEffect => "HAPPENED TWICE: two attempts report different external ids",
         };
         format!("{scope} `{key}` {what}")
@@ -80,8 +91,10 @@ impl Message {
         if let Some(approval) = record.approval.as_ref().filter(|_| record.status == Status::Held) {
             text.push_str(&format!("\nUntil {}.", time(approval.expires_at)));
         }
-        if let Some(place) =
-            record.place.as_ref().filter(|_| record.status == Status::Review && record.holds_lane())
+        if let Some(place) = record
+            .place
+            .as_ref()
+            .filter(|_| record.holds_lane() && is_somebody_waited_for(self.kind, record.status))
         {
             let lane = legible::unlinked(place.lane.as_str());
             text.push_str(&format!("\nThe lane `{lane}` waits until then."));

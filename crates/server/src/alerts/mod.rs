@@ -20,8 +20,8 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{Semaphore, broadcast, mpsc};
 use tokio::time::MissedTickBehavior;
 use twicesafe_ledger::{
-    Alarm, Alert, Answer, Cursor, Filter, Intent, IntentId, JournalRow, Policy, Record, Recovery, Refusal,
-    Status, StoreError, Stored, Timestamp, Trouble,
+    Alarm, Alert, Answer, Cursor, Filter, Intent, IntentId, JournalRow, Name, Policy, Record, Recovery,
+    Refusal, Status, StoreError, Stored, Timestamp, Trouble,
 };
 
 use crate::access::{Right, Seen, is_reserved};
@@ -38,7 +38,8 @@ pub(crate) const SCOPE: &str = "twicesafe/alert";
 /// How often some of what waits is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// Where people are needed, or were.
-const LOOKED_AT: [Status; 4] = [Status::Held, Status::Review, Status::Retryable, Status::Rejected];
+const LOOKED_AT: [Status; 5] =
+    [Status::Held, Status::Review, Status::Retryable, Status::Ready, Status::Rejected];
 /// Most intents of one status that are looked at at a time; the next look goes on behind them.
 const LOOKED_AT_MAX: usize = 1000;
 /// How long something may wait for a person before it is overdue.
@@ -132,7 +133,7 @@ impl Alerts {
                 }
             }
             Ok((Some(stored), now)) => {
-                if let Some(kind) = kind_of(&stored) {
+                if let Some(kind) = kind_of(&stored, now) {
                     self.tell_all(&Occasion { kind, stored: Arc::new(stored), now }, now).await;
                 }
             }
@@ -166,7 +167,8 @@ impl Alerts {
                 page => page?,
             };
             for stored in page.intents {
-                let kind = match kind_of(&stored) {
+                let kind = match kind_of(&stored, now) {
+                    Some(Kind::Stuck) if self.is_carried_on(&stored).await? => continue,
                     Some(kind) => kind,
                     None if self.is_stranded(&stored, now).await? => Kind::Stranded,
                     None => continue,
@@ -217,14 +219,26 @@ impl Alerts {
     async fn is_stranded(&self, stored: &Stored, now: Timestamp) -> Result<bool, twicesafe_ledger::Error> {
         let record = &stored.record;
         let is_late = record.due_at.is_some_and(|due_at| now >= due_at + STRANDED_AFTER);
+        let is_ours = self.goes_to_a_destination(record) && !is_a_question(record);
+        Ok(record.status == Status::Retryable && is_late && is_ours && !self.is_kept(stored).await?)
+    }
+
+    /// Whether the server sends it itself once its destination can be reached again: its request is on record.
+    async fn is_carried_on(&self, stored: &Stored) -> Result<bool, twicesafe_ledger::Error> {
+        let record = &stored.record;
+        Ok(record.due_at.is_some() && self.goes_to_a_destination(record) && self.is_kept(stored).await?)
+    }
+
+    fn goes_to_a_destination(&self, record: &Record) -> bool {
         let destinations = self.shared.destinations();
-        let goes_there = record.name.as_ref().is_some_and(|name| {
-            let scope = name.scope.as_str();
-            destinations.of_scope(scope).is_some() && !gateway::is_pin(scope) && !gateway::is_rehearsal(name)
-        });
+        record.name.as_ref().is_some_and(|name| destinations.of_scope(name.scope.as_str()).is_some())
+    }
+
+    /// Whether its request is on record.
+    async fn is_kept(&self, stored: &Stored) -> Result<bool, twicesafe_ledger::Error> {
         let which = (stored.id, stored.version);
-        if record.status != Status::Retryable || !is_late || !goes_there || self.kept.has(&which) {
-            return Ok(false);
+        if self.kept.has(&which) {
+            return Ok(true);
         }
         let is_kept = match self.shared.ledger.store().request(stored.id).await {
             // The server cannot send what it cannot read either.
@@ -234,7 +248,7 @@ impl Alerts {
         if is_kept {
             self.kept.remember(which);
         }
-        Ok(!is_kept)
+        Ok(is_kept)
     }
 
     /// Tells everybody concerned; says whether all of them have been told.
@@ -277,7 +291,7 @@ impl Alerts {
 
     /// What came of the last attempt, where that is why somebody is told. Nobody is told nothing because it cannot be read.
     async fn why(&self, Occasion { kind, stored, .. }: &Occasion) -> Option<String> {
-        matches!(kind, Kind::Review | Kind::OutOfAttempts).then_some(())?;
+        matches!(kind, Kind::Review | Kind::OutOfAttempts | Kind::Stuck).then_some(())?;
         let journal = self.shared.ledger.store().journal(stored.id).await.ok()?;
         let last = journal.iter().rfind(|row| !row.entry.reason.is_empty())?;
         Some(last.entry.reason.to_string())
@@ -422,7 +436,7 @@ impl<T: Eq + Hash> Remembered<T> {
 }
 
 /// Why somebody should be told of an intent in this status.
-fn kind_of(stored: &Stored) -> Option<Kind> {
+fn kind_of(stored: &Stored, now: Timestamp) -> Option<Kind> {
     let record = &stored.record;
     match record.status {
         Status::Held => Some(Kind::Held),
@@ -434,8 +448,20 @@ fn kind_of(stored: &Stored) -> Option<Kind> {
         Status::Rejected if record.approval.as_ref().is_some_and(|approval| approval.decision.is_none()) => {
             Some(Kind::Expired)
         }
+        _ if is_stuck(stored, now) => Some(Kind::Stuck),
         _ => None,
     }
+}
+
+/// Whether an intent is open, nothing more happens to it by itself, and somebody should know (S47).
+pub fn is_stuck(stored: &Stored, now: Timestamp) -> bool {
+    stored.record.is_stuck(now) && !is_a_question(&stored.record)
+}
+
+/// Whether nothing is lost when nobody comes back for it: a question to an AI, or what was only tried out.
+fn is_a_question(record: &Record) -> bool {
+    let is_one = |name: &Name| gateway::is_pin(name.scope.as_str()) || gateway::is_rehearsal(name);
+    record.name.as_ref().is_some_and(is_one)
 }
 
 /// Why somebody is told, about what, and when.

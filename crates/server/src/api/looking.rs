@@ -7,6 +7,7 @@ use twicesafe_ledger::{Cursor, Filter, Name, Page, Refusal, Status, Stored};
 use super::Call;
 use super::parse::Parameters;
 use crate::access::{Principal, is_reserved};
+use crate::alerts::is_stuck;
 use crate::figures;
 use crate::http::{Problem, Response};
 use crate::server::Shared;
@@ -33,14 +34,32 @@ pub(super) async fn intents(shared: &Shared, call: &Call<'_>) -> Result<Response
         created_from: asked.time("created_from")?,
         created_before: asked.time("created_before")?,
     };
-    page(shared, call, &asked, &filter, |_| true).await
+    page(shared, call, &asked, &[filter], |_| true).await
 }
 
-pub(super) async fn waiting(shared: &Shared, call: &Call<'_>, status: Status) -> Result<Response, Problem> {
+pub(super) async fn approvals(shared: &Shared, call: &Call<'_>) -> Result<Response, Problem> {
+    waiting(shared, call, &[Status::Held], |_| true).await
+}
+
+/// What is in review, then what is stuck (S47).
+pub(super) async fn review(shared: &Shared, call: &Call<'_>) -> Result<Response, Problem> {
+    let now = shared.ledger.store().now().await?;
+    let statuses = [Status::Review, Status::Retryable, Status::Ready];
+    waiting(shared, call, &statuses, |stored| stored.record.status == Status::Review || is_stuck(stored, now))
+        .await
+}
+
+async fn waiting(
+    shared: &Shared,
+    call: &Call<'_>,
+    statuses: &[Status],
+    waits: impl Fn(&Stored) -> bool,
+) -> Result<Response, Problem> {
     let asked = Parameters::of(call.request, &["scope", "limit", "cursor"])?;
     let scope = text(&asked, "scope")?;
-    let filter = Filter { scope, status: Some(status), ..Filter::default() };
-    page(shared, call, &asked, &filter, |scope| !is_reserved(scope)).await
+    let with = |status: &Status| Filter { scope: scope.clone(), status: Some(*status), ..Filter::default() };
+    let filters: Vec<Filter> = statuses.iter().map(with).collect();
+    page(shared, call, &asked, &filters, |stored| !is_reserved(scope_of(stored)) && waits(stored)).await
 }
 
 /// What is looked for. Nothing that is kept has control characters in it, and not every database takes a question with NUL.
@@ -54,32 +73,60 @@ async fn page(
     shared: &Shared,
     call: &Call<'_>,
     asked: &Parameters,
-    filter: &Filter,
-    is_wanted: impl Fn(&str) -> bool,
+    filters: &[Filter],
+    is_wanted: impl Fn(&Stored) -> bool,
 ) -> Result<Response, Problem> {
     let limit = asked
         .read("limit", "A number from 1 to 1000.", |text| {
             text.parse().ok().filter(|limit| (1..=PAGE_MAX).contains(limit))
         })?
         .unwrap_or(PAGE_DEFAULT);
-    let mut after = asked.read("cursor", "Give back what `next` said.", Cursor::from_text)?;
+    let mut reached = asked
+        .read("cursor", "Give back what `next` said.", |text| Reached::from_text(text, filters.len()))?
+        .unwrap_or_default();
     let mut intents = Vec::new();
     for _ in 0..PAGES_READ_MAX {
+        let filter = &filters[reached.list];
         let Page { intents: found, next } =
-            shared.ledger.store().list(filter, after, limit - intents.len()).await?;
-        let is_shown = |stored: &&Stored| {
-            let scope = stored.record.name.as_ref().map_or("", |name| name.scope.as_str());
-            reaches(&call.principal, scope) && is_wanted(scope)
-        };
+            shared.ledger.store().list(filter, reached.after, limit - intents.len()).await?;
+        let is_shown = |stored: &&Stored| reaches(&call.principal, scope_of(stored)) && is_wanted(stored);
         intents.extend(found.iter().filter(is_shown).map(IntentView::of));
-        after = next;
-        if after.is_none() || intents.len() >= limit {
+        reached = match next {
+            Some(_) => Reached { after: next, ..reached },
+            None => Reached { list: reached.list + 1, after: None },
+        };
+        if reached.list >= filters.len() || intents.len() >= limit {
             break;
         }
         // Others on this thread have their turn meanwhile.
         tokio::task::yield_now().await;
     }
-    Ok(Response::json(StatusCode::OK, &PageView { intents, next: after.map(Cursor::to_text) }))
+    let next = (reached.list < filters.len()).then(|| reached.to_text());
+    Ok(Response::json(StatusCode::OK, &PageView { intents, next }))
+}
+
+/// Where the next page starts, in lists that follow each other.
+#[derive(Clone, Copy, Default)]
+struct Reached {
+    list: usize,
+    after: Option<Cursor>,
+}
+
+impl Reached {
+    fn to_text(self) -> String {
+        format!("{}-{}", self.list, self.after.map_or_else(String::new, Cursor::to_text))
+    }
+
+    fn from_text(text: &str, lists: usize) -> Option<Self> {
+        let (list, after) = text.split_once('-')?;
+        let list = list.parse().ok().filter(|list| *list < lists)?;
+        let after = (!after.is_empty()).then(|| Cursor::from_text(after).ok_or(())).transpose().ok()?;
+        Some(Self { list, after })
+    }
+}
+
+fn scope_of(stored: &Stored) -> &str {
+    stored.record.name.as_ref().map_or("", |name| name.scope.as_str())
 }
 
 fn reaches(principal: &Principal, scope: &str) -> bool {
@@ -116,7 +163,7 @@ pub(super) async fn work(shared: &Shared, call: &Call<'_>) -> Result<Response, P
         return Err(Problem::bad_request("the parameter `id` is not the name of a work", "Check it."));
     }
     let work = call.principal.own_name(id)?;
-    page(shared, call, &asked, &Filter { work: Some(work), ..Filter::default() }, |_| true).await
+    page(shared, call, &asked, &[Filter { work: Some(work), ..Filter::default() }], |_| true).await
 }
 
 pub(super) async fn stats(shared: &Shared, call: &Call<'_>) -> Result<Response, Problem> {

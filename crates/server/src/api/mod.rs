@@ -101,7 +101,7 @@ routes! {
     GET "/v1/intent" Intent None, "Shows everything about one intent, with its journal."
     GET "/v1/work" Work None, "Lists the steps of a unit of work, newest first."
     GET "/v1/approvals" Approvals None, "Lists what waits for a person's yes."
-    GET "/v1/review" Review None, "Lists what may or may not have happened and waits for a person's finding."
+    GET "/v1/review" Review None, "Lists what may or may not have happened and waits for a person's finding, and what is stuck."
     POST "/v1/approve" Approve Some(Right::Approve), "Says yes to an intent that is held."
     POST "/v1/reject" Reject Some(Right::Approve), "Says no to an intent that is held, or accepted and not under way."
     POST "/v1/resolve" Resolve Some(Right::Review), "Says what happened to an intent in review."
@@ -193,12 +193,8 @@ async fn answer_to(shared: &Arc<Shared>, route: &Route, call: Call<'_>) -> Resul
         Operation::Intents => Box::pin(looking::intents(shared, &call)).await,
         Operation::Intent => Box::pin(looking::intent(shared, &call)).await,
         Operation::Work => Box::pin(looking::work(shared, &call)).await,
-        Operation::Approvals => {
-            Box::pin(looking::waiting(shared, &call, twicesafe_ledger::Status::Held)).await
-        }
-        Operation::Review => {
-            Box::pin(looking::waiting(shared, &call, twicesafe_ledger::Status::Review)).await
-        }
+        Operation::Approvals => Box::pin(looking::approvals(shared, &call)).await,
+        Operation::Review => Box::pin(looking::review(shared, &call)).await,
         Operation::Approve => Box::pin(deciding::approve(shared, &call)).await,
         Operation::Reject => Box::pin(deciding::reject(shared, &call)).await,
         Operation::Resolve => Box::pin(deciding::resolve(shared, &call)).await,

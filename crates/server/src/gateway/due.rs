@@ -230,11 +230,13 @@ impl Due {
                 async move {
                     match can_act {
                         true => errand.act(attempt).await,
-                        // It is known by now that it did not happen, and what to send is not.
-                        false => Err(Trouble::not_sent("left to the next caller").passed_on()),
+                        // It is known by now that it did not happen, and what to send is not. It stays due, so that its caller is
+                        // missed in the end (S47).
+                        false => Err(Trouble::not_sent("left to the next caller")),
                     }
                 }
             });
+            // One that was corrected since it was read is found again as it is now (S31).
             if let Err(error @ Error::Store(_)) = ended.await.result {
                 tracing::warn!(code = %error.code(), intent = %id, "what is due could not be carried on: {error}");
             }

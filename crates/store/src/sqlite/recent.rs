@@ -311,6 +311,7 @@ pub(super) mod tests {
             salt: Salt([7; 16]),
             holder: None,
             grant: Grant::Permit,
+            about: None,
         }))
     }
 

@@ -142,6 +142,7 @@ fn claim(intent: usize) -> BoxedStrategy<Action> {
                 salt: Salt([intent as u8; 16]),
                 holder: (intent == 2).then(|| Actor::new("process 7").unwrap()),
                 grant,
+                about: None,
             }))
         })
         .boxed()

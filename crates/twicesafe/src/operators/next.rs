@@ -28,6 +28,11 @@ pub(super) fn step(stored: &Stored, now: Timestamp) -> String {
         }
         Status::Ready => ready(record, now),
         Status::Pending => pending(record, now),
+        Status::Retryable if record.doubt && record.is_stuck(now) => format!(
+            "{} Or look at the destination, then say what you found: {}",
+            retryable(record, now),
+            command("resolve", "(--happened | --did-not-happen | --give-up) --reason TEXT")
+        ),
         Status::Retryable => retryable(record, now),
         Status::Review => format!(
             "Look at the destination, then say what you found: {}",

@@ -4,11 +4,14 @@ use std::io::Write;
 
 use serde_json::json;
 use twicesafe_core::journal::Event;
-use twicesafe_ledger::{Filter, JournalRow, Ledger, OnReview, Status, Stored, Timestamp};
+use twicesafe_ledger::{Filter, JournalRow, Ledger, Status, Stored, Timestamp};
 
 use super::{PAGE, agreement, next, portrait, say};
 use crate::failure::Failure;
 use crate::output::{Table, print_json, span, time};
+
+/// Most intents of one status among which stuck ones are looked for.
+const LOOKED_AT_MAX: usize = 100_000;
 
 /// One intent that waits for a person.
 struct Waiting {
@@ -19,7 +22,7 @@ struct Waiting {
 
 pub(super) async fn approvals(ledger: &Ledger, json: bool, out: &mut impl Write) -> Result<(), Failure> {
     let now = ledger.store().now().await?;
-    let waiting = waiting(ledger, Status::Held).await?;
+    let waiting = waiting(ledger, &[Status::Held], now).await?;
     if json {
         return print_all(&waiting, now, out);
     }
@@ -46,7 +49,7 @@ pub(super) async fn approvals(ledger: &Ledger, json: bool, out: &mut impl Write)
 
 pub(super) async fn review(ledger: &Ledger, json: bool, out: &mut impl Write) -> Result<(), Failure> {
     let now = ledger.store().now().await?;
-    let waiting = waiting(ledger, Status::Review).await?;
+    let waiting = waiting(ledger, &[Status::Review, Status::Retryable, Status::Ready], now).await?;
     if json {
         return print_all(&waiting, now, out);
     }
@@ -60,20 +63,40 @@ pub(super) async fn review(ledger: &Ledger, json: bool, out: &mut impl Write) ->
     finish(&table, &waiting, "review", now, out)
 }
 
-/// All intents of a status, those that have waited longest first. There are as many as people let there be.
-async fn waiting(ledger: &Ledger, status: Status) -> Result<Vec<Waiting>, Failure> {
+/// All intents of these statuses that wait for a person, those that have waited longest first. There are as many as people let
+/// there be.
+async fn waiting(ledger: &Ledger, statuses: &[Status], now: Timestamp) -> Result<Vec<Waiting>, Failure> {
     // What time has ended does not wait for anybody any more.
     ledger.sweep().await?;
+    let mut found = Vec::new();
+    for status in statuses {
+        waiting_in(ledger, *status, now, &mut found).await?;
+    }
+    found.sort_by_key(|waiting| (waiting.since, waiting.stored.id));
+    Ok(found)
+}
+
+async fn waiting_in(
+    ledger: &Ledger,
+    status: Status,
+    now: Timestamp,
+    found: &mut Vec<Waiting>,
+) -> Result<(), Failure> {
     let store = ledger.store();
     let filter = Filter { status: Some(status), ..Filter::default() };
-    let (mut found, mut after) = (Vec::new(), None);
+    // Of what could still go on by itself, only what is stuck waits for a person (S47).
+    let waits = |stored: &Stored| {
+        matches!(status, Status::Held | Status::Review) || twicesafe_server::is_stuck(stored, now)
+    };
+    let (mut after, mut looked_at) = (None, 0);
     loop {
         let page = store.list(&filter, after, PAGE).await?;
+        looked_at += page.intents.len();
         // What is the server's own waits for nobody here.
         let is_own = |stored: &Stored| {
             stored.record.name.as_ref().is_some_and(|name| twicesafe_server::is_reserved(name.scope.as_str()))
         };
-        for stored in page.intents.into_iter().filter(|stored| !is_own(stored)) {
+        for stored in page.intents.into_iter().filter(|stored| !is_own(stored) && waits(stored)) {
             let journal = store.journal(stored.id).await?;
             let (since, why) = entered(&journal, status).unwrap_or((stored.record.created_at, String::new()));
             found.push(Waiting { stored, since, why });
@@ -82,9 +105,12 @@ async fn waiting(ledger: &Ledger, status: Status) -> Result<Vec<Waiting>, Failur
         if after.is_none() {
             break;
         }
+        if looked_at >= LOOKED_AT_MAX && !matches!(status, Status::Held | Status::Review) {
+            say(&format!("Of what is {status}, only {LOOKED_AT_MAX} intents were looked at."));
+            break;
+        }
     }
-    found.sort_by_key(|waiting| (waiting.since, waiting.stored.id));
-    Ok(found)
+    Ok(())
 }
 
 /// When and why an intent came into the status it has now.
@@ -97,7 +123,7 @@ fn entered(journal: &[JournalRow], status: Status) -> Option<(Timestamp, String)
 /// The lane that waits until somebody has decided.
 fn blocked_lane(stored: &Stored) -> Option<&str> {
     let record = &stored.record;
-    let place = record.place.as_ref().filter(|_| record.policy.on_review == OnReview::Block)?;
+    let place = record.place.as_ref().filter(|_| record.holds_lane())?;
     Some(place.lane.as_str())
 }
 

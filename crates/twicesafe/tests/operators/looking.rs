@@ -1,5 +1,7 @@
 //! Looking at a ledger.
 
+use twicesafe_ledger::{Recovery, Trouble};
+
 use crate::operators::world::{World, check, doubtful, intent};
 
 #[test]
@@ -62,6 +64,30 @@ fn what_is_the_servers_own_waits_for_nobody() {
         scopes(&["intents", "--json", "--status", "review"]),
         ["twicesafe/callback", "billing/invoice"]
     );
+}
+
+#[test]
+fn s47_what_is_stuck_is_listed_in_review() {
+    let world = World::sqlite();
+    world.with(async |ledger| {
+        let update = || intent("crm/contact", "1").recovery(Recovery::Repeat).lane("contact:881", None);
+        doubtful(ledger, update().unwrap(), "502").await;
+    });
+    assert!(lines(&world, &["review", "--json"]).is_empty(), "it is due again");
+    world.with(async |ledger| {
+        let update = intent("crm/contact", "1").wait(std::time::Duration::from_secs(10));
+        let forbidden = |_| async { Err(Trouble::not_sent("403").passed_on()) };
+        ledger.run(update, forbidden).await.unwrap_err();
+    });
+    let listed = lines(&world, &["review", "--json"]);
+    assert_eq!(listed.len(), 1);
+    assert_eq!(
+        (&listed[0]["status"], &listed[0]["blocks_lane"]),
+        (&"retryable".into(), &"contact:881".into())
+    );
+    let decide = ["resolve", "crm/contact", "1", "--give-up", "--reason", "nobody can tell"];
+    assert!(world.run(&decide).status.success());
+    assert!(lines(&world, &["review", "--json"]).is_empty());
 }
 
 #[test]
