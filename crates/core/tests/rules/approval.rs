@@ -2,7 +2,7 @@
 
 use twicesafe_core::{
     Action, Actor, Alert, ApprovalRule, Approve, Fingerprint, Hold, Policy, Recipe, Recovery, Refusal,
-    Status, Verdict,
+    Resolution, Resolve, STUCK_AFTER, Status, Verdict,
 };
 
 use super::ledger::*;
@@ -14,6 +14,23 @@ fn held(rule: ApprovalRule) -> Ledger {
     assert_eq!(ledger.alerts, [Alert::Held]);
     ledger.check(Status::Held, false);
     ledger
+}
+
+#[test]
+fn s47_what_was_approved_and_is_not_begun_is_stuck_after_a_while() {
+    let rule = ApprovalRule { requester_may_approve: true, ..ApprovalRule::default() };
+    let mut ledger = Ledger::agreed(Policy { approval: Some(rule), ..Policy::default() });
+    ledger.claim();
+    ledger.approve("ada");
+    ledger.check(Status::Ready, false);
+    ledger.pass(STUCK_AFTER.saturating_sub(MILLISECOND));
+    assert!(!ledger.record().is_stuck(ledger.moment.now));
+    ledger.pass(MILLISECOND);
+    assert!(ledger.record().is_stuck(ledger.moment.now));
+    let about = ledger.record().fence;
+    let happened = Resolve { about, resolution: Resolution::Happened(answer("a")), reason: "seen".into() };
+    check_refused(ledger.run("ada", Action::Resolve(happened)), Refusal::WrongStatus(Status::Ready));
+    ledger.permit();
 }
 
 #[test]
