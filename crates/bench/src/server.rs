@@ -128,6 +128,13 @@ fn number(answer: &[u8], name: &str) -> Option<i64> {
     after[..after.find([',', '}'])?].parse().ok()
 }
 
+/// The secret of a permit, likewise.
+fn secret(answer: &[u8]) -> Option<String> {
+    let text = std::str::from_utf8(answer).ok()?;
+    let after = text.split_once("\"secret\":\"")?.1;
+    Some(after.split_once('"')?.0.to_owned())
+}
+
 impl Subject for Http {
     async fn effect(&self, key: Key, took: &mut Vec<Duration>) -> Result<(), Failure> {
         let mut line = self.lines[key.asked_by % self.lines.len()].lock().await;
@@ -143,8 +150,9 @@ impl Subject for Http {
         if claimed.starts_with(b"HTTP/1.1 201") {
             let intent = number(&claimed, "intent").ok_or("no intent")?;
             let fence = number(&claimed, "fence").ok_or("no fence")?;
+            let secret = secret(&claimed).ok_or("no secret")?;
             let settle = format!(
-                r#"{{"intent":{intent},"fence":{fence},"generation":1,"outcome":"answered","answer":"{}"}}"#,
+                r#"{{"intent":{intent},"fence":{fence},"secret":"{secret}","generation":1,"outcome":"answered","answer":"{}"}}"#,
                 "r".repeat(ANSWER_BYTES - 2)
             );
             line.stream.write_all(&post("/v1/settle", &settle)).await?;

@@ -122,6 +122,7 @@ impl Subject for Guarded {
         let settle = Settle {
             fence: permit.fence,
             generation: permit.generation,
+            secret: permit.secret,
             report: Report::Act(Outcome::Answered(self.answer.clone())),
         };
         let command = self.command(Action::Settle(settle), &mut random);

@@ -48,6 +48,8 @@ codes! {
     "0021" SettledOtherwise "The permit was settled with another outcome."
     "0022" ActMax "The attempt has taken as long as its policy allows."
     "0023" SendBy "It is too late to send: the lease may lapse before the request arrives."
+    "0024" NotRecorded "It was sent, and what came of it is not recorded."
+    "0025" NotHolder "The permit was given to somebody else."
     "0030" DecidedOtherwise "The opposite was decided before."
     "0031" OwnRequest "Who asked for it may not approve it."
     "0032" Moved "It has changed since it was looked at."

@@ -10,7 +10,7 @@ use crate::answer::{Answer, Report};
 use crate::fingerprint::Fingerprint;
 use crate::lane::Place;
 use crate::name::{Actor, Name, Step};
-use crate::permit::Fence;
+use crate::permit::{Fence, PermitSecret};
 use crate::policy::Policy;
 
 /// Identifies one command of one caller; made by the caller, the same when the command is sent again.
@@ -35,7 +35,8 @@ impl fmt::Debug for CommandId {
     }
 }
 
-/// Makes digests in the journal useless to who does not have it; deleted when an intent is forgotten (S40).
+/// Makes digests in the journal useless to who does not have it (S40), and permits impossible to guess (S48); deleted when an intent
+/// is forgotten.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Salt(pub [u8; 16]);
 
@@ -130,6 +131,8 @@ pub enum Grant {
 pub struct Renew {
     /// The permit.
     pub fence: Fence,
+    /// What was told with it.
+    pub secret: PermitSecret,
     /// Which process acts, where that has become known only now.
     pub holder: Option<Actor>,
 }
@@ -141,6 +144,8 @@ pub struct Settle {
     pub fence: Fence,
     /// The generation it was for.
     pub generation: u32,
+    /// What was told with it.
+    pub secret: PermitSecret,
     /// What came of it.
     pub report: Report,
 }

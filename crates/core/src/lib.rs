@@ -45,7 +45,7 @@ pub use name::{
     Actor, InvalidName, KEY_BYTES_MAX, Key, KeyPart, KeySuspicion, NAME_BYTES_MAX, Name, Scope, Step,
     compensation_key, destination_key,
 };
-pub use permit::{Fence, Permit, PermitKind};
+pub use permit::{Fence, Permit, PermitKind, PermitSecret};
 pub use policy::{
     ApprovalRule, Backoff, InvalidPolicy, Lookup, OnMismatch, OnReview, Policy, Recovery, VersionMeans,
 };

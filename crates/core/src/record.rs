@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::answer::{Answer, Source};
-use crate::command::CommandId;
+use crate::command::{CommandId, Salt};
 use crate::fingerprint::Fingerprint;
 use crate::lane::Place;
 use crate::moment::Timestamp;
@@ -94,6 +94,8 @@ impl fmt::Display for Status {
 pub struct Record {
     /// What it is called. `None` once it was forgotten.
     pub name: Option<Name>,
+    /// What its digests and the secrets of its permits are made with. `None` once it was forgotten.
+    pub salt: Option<Salt>,
     /// How many fresh starts there were, from 1.
     pub generation: u32,
     /// Where it stands.

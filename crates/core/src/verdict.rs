@@ -107,6 +107,9 @@ pub enum Refusal {
     /// The permit is not the current one.
     #[error("this permit is over: it lapsed, or its attempt was settled")]
     StaleFence,
+    /// The permit was given to somebody else.
+    #[error("this permit was given to somebody else")]
+    NotHolder,
     /// The permit was settled with something else.
     #[error("this permit was settled with another outcome")]
     SettledOtherwise,
@@ -143,6 +146,7 @@ impl Refusal {
             Self::Undone | Self::Purged => Code::Gone,
             Self::GivenUp => Code::GivenUp,
             Self::StaleFence => Code::StaleFence,
+            Self::NotHolder => Code::NotHolder,
             Self::SettledOtherwise => Code::SettledOtherwise,
             Self::ActMax => Code::ActMax,
             Self::DecidedOtherwise(_) => Code::DecidedOtherwise,

@@ -31,9 +31,12 @@ pub enum Error {
     /// The ledger refuses.
     #[error(transparent)]
     Ledger(#[from] Refusal),
-    /// The store could not be read or written. Nothing was sent that is not on record.
+    /// The store could not be read or written. Nothing was sent.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// It was sent, or may have been, and the store could not be written afterwards.
+    #[error("it was sent, and what came of it is not recorded: {0}")]
+    NotRecorded(StoreError),
     /// A name is not valid.
     #[error(transparent)]
     Name(#[from] InvalidName),
@@ -63,6 +66,7 @@ impl Error {
             Self::Held { .. } => Code::Held,
             Self::Ledger(refusal) => refusal.code(),
             Self::Store(error) => error.code(),
+            Self::NotRecorded(_) => Code::NotRecorded,
             Self::Name(error) => error.code(),
             Self::Policy(error) => error.code(),
             Self::TooLarge { .. } => Code::InputTooLarge,

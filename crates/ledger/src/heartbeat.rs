@@ -30,7 +30,8 @@ async fn beat(ledger: Ledger, attempt: Attempt) {
     loop {
         tokio::time::sleep(pause).await;
         let since = Tick::now();
-        let command = ledger.command(Action::Renew(Renew { fence: attempt.permit().fence, holder: None }));
+        let (fence, secret) = (attempt.permit().fence, attempt.permit().secret);
+        let command = ledger.command(Action::Renew(Renew { fence, secret, holder: None }));
         let order = Order::believing(attempt.believed(), command);
         match ledger.store().apply_one(order).await {
             Ok(applied) => match (applied.verdict, applied.stored) {

@@ -7,7 +7,8 @@ use std::time::Duration;
 use tokio::sync::{broadcast, watch};
 use twicesafe_core::{
     Action, Actor, Alert, Answer, Ask, Claim, Command, CommandId, Fingerprint, Grant, IntentId, Name, Notice,
-    Policy, Recipe, Renew, Report, Salt, Settle, Source, Status, Timestamp, Verdict, Wait, WaitCause,
+    Outcome, Policy, Recipe, Renew, Report, Salt, Settle, Source, Status, Timestamp, Verdict, Wait,
+    WaitCause,
 };
 use twicesafe_store::{
     Address, Applied, Dossier, LedgerSecret, Options, Order, Store, StoreError, Stored, Tick,
@@ -50,6 +51,7 @@ struct Inner {
     /// Acts and lookups that are under way here.
     under_way: watch::Sender<usize>,
     leftover: Leftover,
+    settle_patience: Duration,
 }
 
 /// How a ledger is opened.
@@ -57,12 +59,18 @@ pub struct Open {
     address: String,
     actor: Option<Actor>,
     options: Options,
+    settle_patience: Duration,
 }
 
 impl Open {
     /// A ledger at that address: `sqlite:PATH`, `postgres://USER@HOST/DATABASE` or `memory:`.
     pub fn at(address: &str) -> Self {
-        Self { address: address.to_owned(), actor: None, options: Options::default() }
+        Self {
+            address: address.to_owned(),
+            actor: None,
+            options: Options::default(),
+            settle_patience: SETTLE_PATIENCE,
+        }
     }
 
     /// Who acts, for the journal. Otherwise this process.
@@ -83,6 +91,14 @@ impl Open {
     #[must_use]
     pub fn bytes_max(mut self, bytes_max: u64) -> Self {
         self.options.bytes_max = Some(bytes_max);
+        self
+    }
+
+    /// How long what came of an act is tried to be stored while the ledger cannot be written: a minute unless said otherwise. After
+    /// that it is [`Error::NotRecorded`].
+    #[must_use]
+    pub fn settle_patience(mut self, settle_patience: Duration) -> Self {
+        self.settle_patience = settle_patience;
         self
     }
 
@@ -111,7 +127,7 @@ impl Open {
             None => Actor::new(&format!("process:{}", std::process::id()))?,
         };
         let store = Store::open(&address, self.options).await?;
-        Ok(Ledger::on(store, actor))
+        Ok(Ledger::of(store, actor, self.settle_patience))
     }
 }
 
@@ -196,12 +212,26 @@ impl Ledger {
 
     /// The ledger in a store that is open already.
     pub fn on(store: Store, actor: Actor) -> Self {
+        Self::of(store, actor, SETTLE_PATIENCE)
+    }
+
+    fn of(store: Store, actor: Actor, settle_patience: Duration) -> Self {
         let (alarms, _) = broadcast::channel(ALARMS_MAX);
         let (changes, _) = broadcast::channel(CHANGES_MAX);
         let (made_ready, _) = broadcast::channel(CHANGES_MAX);
         let (suspicion, beliefs, leftover) = Default::default();
         let (under_way, _) = watch::channel(0);
-        let inner = Inner { store, alarms, changes, made_ready, suspicion, beliefs, under_way, leftover };
+        let inner = Inner {
+            store,
+            alarms,
+            changes,
+            made_ready,
+            suspicion,
+            beliefs,
+            under_way,
+            leftover,
+            settle_patience,
+        };
         Self { inner: Arc::new(inner), actor }
     }
 
@@ -418,7 +448,10 @@ impl Ledger {
     pub(crate) async fn settle(&self, attempt: &Attempt, report: Report) -> Result<Arc<Stored>, Error> {
         let permit = attempt.permit();
         let report = report.limited(ANSWER_BYTES_MAX);
-        let settle = Settle { fence: permit.fence, generation: permit.generation, report };
+        // Without doubt only a holder that says so has sent nothing.
+        let may_have_acted = permit.doubt || !matches!(report, Report::Act(Outcome::NotSent { .. }));
+        let (fence, generation, secret) = (permit.fence, permit.generation, permit.secret);
+        let settle = Settle { fence, generation, secret, report };
         let command = self.command(Action::Settle(settle));
         let started = Tick::now();
         loop {
@@ -430,10 +463,11 @@ impl Ledger {
                         (_, None) => Err(damaged("what was settled is not there").into()),
                     };
                 }
-                Err(Error::Store(error)) if started.elapsed() < SETTLE_PATIENCE => {
+                Err(Error::Store(error)) if started.elapsed() < self.inner.settle_patience => {
                     tracing::error!(code = %error.code(), intent = %attempt.believed().id, "an outcome is not stored yet: {error}");
                     tokio::time::sleep(SETTLE_PAUSE).await;
                 }
+                Err(Error::Store(error)) if may_have_acted => return Err(Error::NotRecorded(error)),
                 Err(error) => return Err(error),
             }
         }
@@ -442,7 +476,8 @@ impl Ledger {
     /// Notes which process acts under a permit, where that has become known only after the claim.
     pub async fn name_holder(&self, attempt: &Attempt, holder: Actor) -> Result<(), Error> {
         let since = Tick::now();
-        let renew = Renew { fence: attempt.permit().fence, holder: Some(holder) };
+        let (fence, secret) = (attempt.permit().fence, attempt.permit().secret);
+        let renew = Renew { fence, secret, holder: Some(holder) };
         let applied =
             self.apply(Order::believing(attempt.believed(), self.command(Action::Renew(renew)))).await?;
         match (applied.verdict, applied.stored) {

@@ -81,9 +81,9 @@ pub use trouble::Trouble;
 pub use twicesafe_core::{
     Actor, Alert, Answer, ApprovalRule, Backoff, Body, Code, CommandId, Counts, ExternalId, Fence, Finding,
     Fingerprint, Grant, IntentId, InvalidName, InvalidPolicy, Key, KeyPart, LaneName, Lookup, Meaning, Name,
-    Noted, Notice, OnMismatch, OnReview, Outcome, PermitKind, Policy, Recipe, Record, Recovery, Refusal,
-    Replay, Report, Resolution, Scope, Source, Status, Timestamp, Verdict, VersionMeans, Wait, WaitCause,
-    compensation_key, destination_key, journal, legible,
+    Noted, Notice, OnMismatch, OnReview, Outcome, PermitKind, PermitSecret, Policy, Recipe, Record, Recovery,
+    Refusal, Replay, Report, Resolution, Scope, Source, Status, Timestamp, Verdict, VersionMeans, Wait,
+    WaitCause, compensation_key, destination_key, journal, legible,
 };
 pub use twicesafe_store::{
     Address, Applied, BadLine, Clock, Count, Cursor, Dossier, DueIntent, EarlierAnswer, Export, Exported,

@@ -4,7 +4,9 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use twicesafe_core::{Action, Actor, Ask, Command, CommandId, Fence, IntentId, Renew, Report, Settle};
+use twicesafe_core::{
+    Action, Actor, Ask, Command, CommandId, Fence, IntentId, PermitSecret, Renew, Report, Settle,
+};
 use twicesafe_store::{Applied, Order, Stored};
 
 use crate::error::Error;
@@ -23,6 +25,8 @@ pub struct Held {
     pub intent: IntentId,
     /// Which one.
     pub fence: Fence,
+    /// What was told with it.
+    pub secret: PermitSecret,
 }
 
 impl Ledger {
@@ -44,7 +48,12 @@ impl Ledger {
 
     /// Extends a permit's lease.
     pub async fn renew_remotely(&self, held: Held, id: CommandId) -> Result<Applied, Error> {
-        self.apply_remotely(held.intent, id, Action::Renew(Renew { fence: held.fence, holder: None })).await
+        self.apply_remotely(
+            held.intent,
+            id,
+            Action::Renew(Renew { fence: held.fence, secret: held.secret, holder: None }),
+        )
+        .await
     }
 
     /// Asks for leave to look up whether an intent in doubt happened.
@@ -60,7 +69,8 @@ impl Ledger {
         report: Report,
         id: CommandId,
     ) -> Result<Applied, Error> {
-        let settle = Settle { fence: held.fence, generation, report: report.limited(ANSWER_BYTES_MAX) };
+        let Held { fence, secret, .. } = held;
+        let settle = Settle { fence, generation, secret, report: report.limited(ANSWER_BYTES_MAX) };
         self.apply_remotely(held.intent, id, Action::Settle(settle)).await
     }
 

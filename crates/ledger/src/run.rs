@@ -53,7 +53,7 @@ impl Ledger {
                 if stored.record.status == Status::Pending && intent.lookup.is_some() =>
             {
                 match self.own_turn(&intent, patience).await {
-                    Err(ended) => ended.result.map(|given| Given { replayed: false, ..given }),
+                    Err(ended) => after_acting(ended.result).map(|given| Given { replayed: false, ..given }),
                     // It did not happen, and this act is spent. The next caller acts.
                     Ok(Own { permit, unused }) => {
                         unused.into_iter().for_each(Unused::used);
@@ -94,6 +94,7 @@ impl Ledger {
             let own = match self.own_turn(intent, patience.as_mut()).await {
                 Ok(own) => own,
                 Err(Ended { result, stored }) => {
+                    let result = if acted { after_acting(result) } else { result };
                     let result = result.map(|given| Given { replayed: given.replayed && !acted, ..given });
                     return Ended { result, stored };
                 }
@@ -201,6 +202,17 @@ fn told(stored: &Stored) -> Result<Given, Error> {
         Status::Failed => Err(Error::Refused(Box::new(given(stored, false, false)))),
         Status::Review => Err(Error::Review),
         _ => Err(Error::Pending { retry_after: RETRY_AFTER_DEFAULT }),
+    }
+}
+
+/// What came of an attempt is on record already: that the ledger is away now does not mean that nothing was sent.
+fn after_acting(result: Result<Given, Error>) -> Result<Given, Error> {
+    match result {
+        Err(Error::Store(error)) => {
+            tracing::warn!(code = %error.code(), "where the intent stands could not be read: {error}");
+            Err(Error::Pending { retry_after: RETRY_AFTER_DEFAULT })
+        }
+        other => other,
     }
 }
 

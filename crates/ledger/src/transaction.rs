@@ -102,6 +102,7 @@ impl Ledger {
         let settle = Settle {
             fence: permit.fence,
             generation: permit.generation,
+            secret: permit.secret,
             report: Report::Act(Outcome::Answered(answer)).limited(ANSWER_BYTES_MAX),
         };
         let command = self.command(Action::Settle(settle));

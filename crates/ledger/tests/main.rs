@@ -8,4 +8,5 @@ mod readme;
 mod run;
 mod sweeps;
 mod transaction;
+mod unrecorded;
 mod world;

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use serde_json::json;
 use twicesafe_server::{NewToken, Right, Server};
 
-use crate::world::{World, claim, configuration, settle};
+use crate::world::{World, claim, configuration, permit_in, renew, settle};
 
 #[tokio::test]
 async fn from_the_first_token_on_everybody_needs_one() {
@@ -74,7 +74,7 @@ async fn s3_one_tenant_does_not_see_another() {
     world.post_as(&acme, "/v1/claim", &claim("1")).await.refused(403, "TS0074");
     assert_eq!(world.post_as(&ours, "/v1/claim", &claim("1")).await.status, 201);
     // By number there is nothing either, and that is said as if there were none.
-    let permit = (claimed.json["intent"].as_i64().unwrap(), 1);
+    let permit = permit_in(&claimed);
     world.post_as(&ours, "/v1/settle", &settle(permit, "answered", json!({}))).await.refused(404, "TS0035");
     world.get_as(&ours, "/v1/intent?scope=acme/billing&key=1").await.refused(403, "TS0074");
     for (token, sees) in [(&acme, "acme/billing"), (&ours, "billing/invoice.send")] {
@@ -112,7 +112,7 @@ async fn s3_lanes_and_works_of_one_tenant_are_not_those_of_another() {
     };
     let claimed = world.post_as(&acme, "/v1/claim", &body("acme/crm", "1", i64::MAX)).await;
     assert_eq!(claimed.status, 201);
-    let permit = (claimed.json["intent"].as_i64().unwrap(), 1);
+    let permit = permit_in(&claimed);
     assert_eq!(world.post_as(&acme, "/v1/settle", &settle(permit, "answered", json!({}))).await.status, 200);
     // Neither blocked nor superseded by what the other tenant did to a lane of that name.
     assert_eq!(world.post_as(&ours, "/v1/claim", &body("crm", "1", 1)).await.status, 201);
@@ -181,6 +181,8 @@ async fn a_revoked_token_hears_no_more_events() {
     world.stop().await;
 }
 
+const NOBODYS: &str = "00000000000000000000000000000000";
+
 #[tokio::test]
 async fn rights_are_needed_one_by_one() {
     let world = World::new().await;
@@ -188,8 +190,8 @@ async fn rights_are_needed_one_by_one() {
     let resolve = json!({ "scope": "billing/invoice.send", "key": "1", "reason": "because", "finding": "give-up", "fence": 1 });
     let calls = [
         ("/v1/claim", claim("1"), Right::Act),
-        ("/v1/settle", settle((1, 1), "answered", json!({})), Right::Act),
-        ("/v1/renew", json!({ "intent": 1, "fence": 1 }), Right::Act),
+        ("/v1/settle", settle((1, 1, NOBODYS), "answered", json!({})), Right::Act),
+        ("/v1/renew", renew((1, 1, NOBODYS)), Right::Act),
         ("/v1/ask", json!({ "intent": 1 }), Right::Act),
         ("/v1/approve", about.clone(), Right::Approve),
         ("/v1/reject", about.clone(), Right::Approve),

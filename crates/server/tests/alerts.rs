@@ -217,8 +217,8 @@ async fn overdue_counts_from_when_it_began_to_wait() {
     let reset =
         json!({ "scope": "billing/invoice.send", "key": "reset", "generation": 1, "reason": "again" });
     assert_eq!(world.post("/v1/reset", &reset).await.status, 200);
-    let (intent, fence) = world.permit(claim("reset")).await;
-    let mut unknown = settle((intent, fence), "unknown", json!({}));
+    let permit = world.permit(claim("reset")).await;
+    let mut unknown = settle(permit, "unknown", json!({}));
     unknown["generation"] = json!(2);
     assert_eq!(world.post("/v1/settle", &unknown).await.status, 200);
     let mut kinds = Vec::new();

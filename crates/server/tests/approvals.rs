@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use twicesafe_server::Right;
 
 use crate::alerts::Hook;
-use crate::world::{Heard, World, claim_with, settle};
+use crate::world::{Heard, World, claim_with, permit_in, settle};
 
 fn held(key: &str) -> Value {
     claim_with(
@@ -41,7 +41,7 @@ async fn s30_who_asked_may_not_approve_and_the_first_decision_stands() {
     assert!(opposite.json["message"].as_str().unwrap().contains("person:ann"), "it names the first");
     let goes = world.post_as(&asks, "/v1/claim", &held("1")).await;
     assert_eq!(goes.status, 201);
-    let permit = (goes.json["intent"].as_i64().unwrap(), goes.json["permit"]["fence"].as_u64().unwrap());
+    let permit = permit_in(&goes);
     world.post_as(&asks, "/v1/settle", &settle(permit, "answered", json!({}))).await;
     // Rejected, and expired.
     world.post_as(&asks, "/v1/claim", &held("2")).await.refused(423, "TS0017");

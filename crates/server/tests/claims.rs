@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::world::{World, claim, claim_with, settle};
+use crate::world::{World, claim, claim_with, permit_in, renew, settle};
 
 #[tokio::test]
 async fn s27_the_first_claim_acts_and_every_other_gets_the_first_answer() {
@@ -12,12 +12,12 @@ async fn s27_the_first_claim_acts_and_every_other_gets_the_first_answer() {
     let first = world.post("/v1/claim", &claim_with("1", json!({ "input": { "total": 120 } }))).await;
     assert_eq!((first.status, first.json["verdict"].as_str()), (201, Some("proceed")));
     assert_eq!((first.json["attempt"].as_u64(), first.json["status"].as_str()), (Some(1), Some("pending")));
-    let permit = (first.json["intent"].as_i64().unwrap(), first.json["permit"]["fence"].as_u64().unwrap());
+    let permit = permit_in(&first);
     // Numbers that JSON libraries like to change are given back as they came.
     let answer = r#"{"id": "INV-17", "total": 120.10, "big": 12345678901234567890123}"#;
     let body = format!(
-        r#"{{"intent":{},"fence":{},"generation":1,"outcome":"answered","external_id":"INV-17","answer":{answer}}}"#,
-        permit.0, permit.1
+        r#"{{"intent":{},"fence":{},"secret":"{}","generation":1,"outcome":"answered","external_id":"INV-17","answer":{answer}}}"#,
+        permit.0, permit.1, permit.2
     );
     let settled =
         world.send("POST", "/v1/settle", &[("content-type", "application/json")], body.as_bytes()).await;
@@ -64,7 +64,8 @@ async fn s12_commands_can_be_sent_again() {
         .post("/v1/claim", &claim_with("1", json!({ "command_id": "another" })))
         .await
         .refused(409, "TS0015");
-    let permit = (first.json["intent"].as_i64().unwrap(), 1);
+    assert_eq!(permit_in(&first), permit_in(&again));
+    let permit = permit_in(&first);
     let report = settle(permit, "answered", json!({ "answer": 1 }));
     assert_eq!(world.post("/v1/settle", &report).await.json["changed"], true);
     assert_eq!(world.post("/v1/settle", &report).await.json["changed"], false);
@@ -88,7 +89,7 @@ async fn s12_a_decision_sent_again_is_no_second_one() {
         "its answer was lost, and it came again"
     );
     let again = world.post("/v1/claim", &claim("1")).await;
-    let second = json!({ "intent": permit.0, "fence": again.json["permit"]["fence"], "generation": 2, "outcome": "answered" });
+    let second = json!({ "intent": permit.0, "fence": again.json["permit"]["fence"], "secret": again.json["permit"]["secret"], "generation": 2, "outcome": "answered" });
     assert_eq!(world.post("/v1/settle", &second).await.json["status"], "done");
     let late = world.post("/v1/reset", &reset).await;
     assert!(late.status == 409 || late.json["changed"] == false, "{late:?}");
@@ -103,7 +104,7 @@ async fn s24_a_lapsed_lease_is_decided_by_class() {
     let world = World::new().await;
     world.permit(claim_with("person", json!({ "lease_ms": 1000 }))).await;
     world.permit(claim_with("repeat", json!({ "lease_ms": 1000, "recovery": "repeat" }))).await;
-    let (intent, _) = world
+    let (intent, ..) = world
         .permit(claim_with(
             "lookup",
             json!({ "lease_ms": 1000, "recovery": "lookup", "in_flight_max_ms": 0, "lookup_lag_ms": 0 }),
@@ -120,7 +121,7 @@ async fn s24_a_lapsed_lease_is_decided_by_class() {
     assert_eq!(due.json["cause"], "lookup-due", "whoever waits may be the one who can ask: told at once");
     let asked = world.post("/v1/ask", &json!({ "intent": intent })).await;
     assert_eq!((asked.status, &asked.json["permit"]["kind"]), (200, &json!("lookup")));
-    let permit = (intent, asked.json["permit"]["fence"].as_u64().unwrap());
+    let permit = permit_in(&asked);
     let found = world.post("/v1/settle", &settle(permit, "found", json!({ "external_id": "ch_1" }))).await;
     assert_eq!(found.json["status"], "done");
     let replay = world.post("/v1/claim", &claim_with("lookup", json!({ "recovery": "lookup" }))).await;
@@ -132,11 +133,11 @@ async fn s24_a_lapsed_lease_is_decided_by_class() {
 async fn s11_a_permit_that_is_over_cannot_write() {
     let world = World::new().await;
     let permit = world.permit(claim_with("1", json!({ "lease_ms": 1000, "recovery": "repeat" }))).await;
-    assert_eq!(world.post("/v1/renew", &json!({ "intent": permit.0, "fence": permit.1 })).await.status, 200);
+    assert_eq!(world.post("/v1/renew", &renew(permit)).await.status, 200);
     world.clock.advance(Duration::from_secs(700));
     let next = world.permit(claim_with("1", json!({ "lease_ms": 1000, "recovery": "repeat" }))).await;
     assert!(next.1 > permit.1);
-    world.post("/v1/renew", &json!({ "intent": permit.0, "fence": permit.1 })).await.refused(409, "TS0020");
+    world.post("/v1/renew", &renew(permit)).await.refused(409, "TS0020");
     let late = world.post("/v1/settle", &settle(permit, "not-sent", json!({}))).await;
     late.refused(409, "TS0020");
     assert_eq!(

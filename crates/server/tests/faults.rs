@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::world::{Heard, World, claim, claim_with, settle};
+use crate::world::{Heard, World, claim, claim_with, permit_in, settle};
 
 const JSON: (&str, &str) = ("content-type", "application/json");
 
@@ -266,13 +266,10 @@ async fn s20_without_its_ledger_the_server_fails_closed() {
     refused.refused(503, "TS0044");
     assert!(refused.headers["retry-after"].parse::<u64>().unwrap() >= 1);
     assert!(refused.json["hint"].as_str().unwrap().starts_with("Nothing was sent."), "{refused:?}");
-    let permit = |heard: &Heard| {
-        (heard.json["intent"].as_i64().unwrap(), heard.json["permit"]["fence"].as_u64().unwrap())
-    };
     let answer = json!({ "answer": "x".repeat(500_000) });
-    let report = world.post("/v1/settle", &settle(permit(&permits[0]), "answered", answer)).await;
-    let hint = report.refused(503, "TS0044").json["hint"].as_str().unwrap();
-    assert!(hint.starts_with("The report was not stored") && !hint.contains("sent."), "{hint}");
+    let report = world.post("/v1/settle", &settle(permit_in(&permits[0]), "answered", answer)).await;
+    let hint = report.refused(507, "TS0024").json["hint"].as_str().unwrap();
+    assert!(hint.starts_with("Send the same settle again") && !hint.contains("othing was sent"), "{hint}");
     assert!(report.headers["retry-after"].parse::<u64>().unwrap() >= 1);
     assert!(
         !refused.text.contains("sqlite") && !refused.text.contains(path.to_str().unwrap()),

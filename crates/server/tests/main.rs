@@ -10,6 +10,7 @@ mod claims;
 mod contract;
 mod faults;
 mod gateway;
+mod holders;
 mod http2;
 mod inbox;
 mod pins;

@@ -143,16 +143,30 @@ impl World {
         noted.unwrap()
     }
 
-    /// A claim that may act: intent and fence. A backoff takes time, which passes here only when told to.
-    pub(crate) async fn permit(&self, body: Value) -> (i64, u64) {
+    /// A claim that may act. A backoff takes time, which passes here only when told to.
+    pub(crate) async fn permit(&self, body: Value) -> Permit {
         let mut heard = self.post("/v1/claim", &body).await;
         while heard.json["cause"] == "not-due" {
             self.clock.advance(Duration::from_secs(1));
             heard = self.post("/v1/claim", &body).await;
         }
         assert_eq!(heard.status, 201, "{heard:?}");
-        (heard.json["intent"].as_i64().unwrap(), heard.json["permit"]["fence"].as_u64().unwrap())
+        permit_in(&heard)
     }
+}
+
+/// Intent, fence and secret of a permit.
+pub(crate) type Permit = (i64, u64, &'static str);
+
+/// The permit that was told.
+pub(crate) fn permit_in(heard: &Heard) -> Permit {
+    let permit = &heard.json["permit"];
+    let secret = permit["secret"].as_str().unwrap().to_owned().leak();
+    (heard.json["intent"].as_i64().unwrap(), permit["fence"].as_u64().unwrap(), secret)
+}
+
+pub(crate) fn renew((intent, fence, secret): Permit) -> Value {
+    json!({ "intent": intent, "fence": fence, "secret": secret })
 }
 
 pub(crate) fn configuration(yaml: &str) -> Configuration {
@@ -214,8 +228,9 @@ pub(crate) fn claim_with(key: &str, fields: Value) -> Value {
     body
 }
 
-pub(crate) fn settle((intent, fence): (i64, u64), outcome: &str, fields: Value) -> Value {
-    let mut body = json!({ "intent": intent, "fence": fence, "generation": 1, "outcome": outcome });
+pub(crate) fn settle((intent, fence, secret): Permit, outcome: &str, fields: Value) -> Value {
+    let mut body =
+        json!({ "intent": intent, "fence": fence, "secret": secret, "generation": 1, "outcome": outcome });
     body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
     body
 }

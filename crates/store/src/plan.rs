@@ -5,8 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use twicesafe_core::journal::{self, Digest, Entry, Head};
 use twicesafe_core::{
-    Action, After, Alert, Command, IntentId, Lane, Moment, Name, Notice, Place, Record, Refusal, Salt,
-    Status, Timestamp, Transition, Verdict, VersionMeans, decide,
+    Action, After, Alert, Command, IntentId, Lane, Moment, Name, Notice, Place, Record, Refusal, Status,
+    Timestamp, Transition, Verdict, VersionMeans, decide,
 };
 
 use crate::error::StoreError;
@@ -22,7 +22,6 @@ pub struct Stored {
     pub version: i64,
     /// What is believed.
     pub record: Record,
-    pub(crate) salt: Option<Salt>,
     pub(crate) journal_rows: u32,
     pub(crate) journal_head: Head,
 }
@@ -167,15 +166,9 @@ pub(crate) fn plan(
         Action::Claim(claim) => Some(claim),
         _ => None,
     };
-    let salt_given = match &order.command.action {
-        Action::Claim(claim) => Some(claim.salt),
-        Action::Adopt(adopt) => Some(adopt.salt),
-        _ => None,
-    };
-    let forgotten = after.as_ref().is_some_and(|record| record.name.is_none());
-    let salt = match found {
-        Some(found) => found.salt.or(salt_given).filter(|_| !forgotten),
-        None => salt_given,
+    let salt = match &after {
+        Some(record) => record.salt,
+        None => record.and_then(|record| record.salt),
     };
     let (mut rows, mut head) =
         found.map_or((0, journal::START), |stored| (stored.journal_rows, stored.journal_head));
@@ -193,7 +186,6 @@ pub(crate) fn plan(
             id: found.map_or(fresh_id, |stored| stored.id),
             version: found.map_or(1, |stored| stored.version + 1),
             record,
-            salt,
             journal_rows: rows,
             journal_head: head,
         })

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use twicesafe_core::{
     Action, Actor, Answer, Claim, Command, CommandId, Finding, Fingerprint, Grant, LaneName, Name, Outcome,
-    Permit, Place, Policy, Recipe, Report, Salt, Settle, Step, Verdict,
+    Permit, PermitSecret, Place, Policy, Recipe, Report, Salt, Settle, Step, Verdict,
 };
 use twicesafe_store::{Applied, Order};
 
@@ -127,16 +127,30 @@ pub fn permit(applied: &Applied) -> &Permit {
 
 /// The report of who got that permit.
 pub fn settle(permitted: &Applied, outcome: Outcome) -> Order {
-    about(permitted, "caller", Action::Settle(report(permit(permitted), Report::Act(outcome))))
+    about(permitted, &who_got(permitted), Action::Settle(report(permit(permitted), Report::Act(outcome))))
 }
 
 /// The report of who got that permit to look up.
 pub fn looked_up(permitted: &Applied, finding: Finding) -> Order {
-    about(permitted, "caller", Action::Settle(report(permit(permitted), Report::Lookup(finding))))
+    about(permitted, &who_got(permitted), Action::Settle(report(permit(permitted), Report::Lookup(finding))))
+}
+
+/// Whom a permit was given to: who has it, or else who asked for somebody who has it (S48).
+fn who_got(permitted: &Applied) -> String {
+    let record = &permitted.stored.as_ref().expect("there is an intent").record;
+    let Permit { fence, generation, secret, .. } = *permit(permitted);
+    let holder = &record.attempt.as_ref().expect("a permit is out").holder;
+    let of = |actor| PermitSecret::of(record.salt.expect("a salt"), fence, generation, actor);
+    if of(holder) == secret { holder.to_string() } else { "caller".to_owned() }
+}
+
+pub fn renew(permitted: &Applied) -> Action {
+    let Permit { fence, secret, .. } = *permit(permitted);
+    Action::Renew(twicesafe_core::Renew { fence, secret, holder: None })
 }
 
 pub fn report(permit: &Permit, report: Report) -> Settle {
-    Settle { fence: permit.fence, generation: permit.generation, report }
+    Settle { fence: permit.fence, generation: permit.generation, secret: permit.secret, report }
 }
 
 pub fn answered(body: &'static str) -> Outcome {

@@ -39,6 +39,8 @@ pages! {
     SettledOtherwise "TS0021"
     ActMax "TS0022"
     SendBy "TS0023"
+    NotRecorded "TS0024"
+    NotHolder "TS0025"
     DecidedOtherwise "TS0030"
     OwnRequest "TS0031"
     Moved "TS0032"

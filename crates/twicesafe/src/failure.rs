@@ -64,6 +64,7 @@ impl Failure {
 /// The exit status for a code: one table for every command (S27).
 pub(crate) fn exit_status_of(code: Code) -> u8 {
     match code {
+        Code::NotRecorded => 118,
         Code::Gone => 119,
         Code::Pending => 120,
         Code::Review | Code::GivenUp => 121,
@@ -125,6 +126,9 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let remedy = match &error {
             Error::Store(error) => return error.clone().into(),
+            Error::NotRecorded(_) => {
+                "Do not do it by hand. Mend the ledger, then run the same line again: nothing is run twice."
+            }
             Error::Review => "Look at the destination, then say what happened: twicesafe resolve SCOPE KEY.",
             Error::Held { .. } => "Somebody else must say yes: twicesafe approve SCOPE KEY.",
             Error::Pending { .. } => "Try again later with the same key.",
@@ -150,6 +154,7 @@ fn remedy_of(refusal: &twicesafe_ledger::Refusal) -> &'static str {
         Refusal::TooEarly(_) => "Wait until then, look at the destination again, and decide.",
         Refusal::NoSuchIntent => "Check scope, key and ledger: twicesafe intents lists what there is.",
         Refusal::DecidedOtherwise(_) => "The first decision stands; talk to who made it.",
+        Refusal::NotHolder => "Settle with the permit that you were given, as the one it was given to.",
         Refusal::StaleFence | Refusal::SettledOtherwise | Refusal::ActMax => {
             "The report was kept in the journal: twicesafe show SCOPE KEY."
         }

@@ -10,7 +10,7 @@ use crate::command::Adopt;
 
 /// Of an intent the ledger has not heard of: done from the start, without any permit.
 pub(super) fn fresh(adopt: &Adopt, lane: Option<Lane>, command: &Command, moment: &Moment) -> Transition {
-    let mut record = claim::unheard_of(&adopt.name, &adopt.policy, command, moment);
+    let mut record = claim::unheard_of(&adopt.name, &adopt.policy, adopt.salt, command, moment);
     record.fingerprint = adopt.fingerprint.clone();
     let mut draft = Draft::new(record, lane, command, moment);
     draft.notices.extend(adopt.name.key.suspicion().map(Notice::SuspiciousKey));

@@ -1,16 +1,16 @@
 //! Claims: who gets a permit, and what everyone else is told.
 
 use super::*;
-use crate::command::{Claim, Grant};
+use crate::command::{Claim, Grant, Salt};
 use crate::lane::Waiting;
-use crate::permit::{Permit, PermitKind};
+use crate::permit::{Permit, PermitKind, PermitSecret};
 use crate::policy::{OnMismatch, VersionMeans};
 use crate::record::{Approval, Attempt, Receipt};
 use crate::verdict::{Hold, Replay, Wait, WaitCause};
 
 /// The first claim of an intent: what is agreed now is frozen (S14).
 pub(super) fn fresh(claim: &Claim, lane: Option<Lane>, command: &Command, moment: &Moment) -> Transition {
-    let mut record = unheard_of(&claim.name, &claim.policy, command, moment);
+    let mut record = unheard_of(&claim.name, &claim.policy, claim.salt, command, moment);
     record.fingerprint = Some(claim.fingerprint.clone());
     record.place = claim.place.clone();
     record.step = claim.step.clone();
@@ -36,11 +36,13 @@ pub(super) fn fresh(claim: &Claim, lane: Option<Lane>, command: &Command, moment
 pub(super) fn unheard_of(
     name: &crate::name::Name,
     policy: &std::sync::Arc<crate::policy::Policy>,
+    salt: Salt,
     command: &Command,
     moment: &Moment,
 ) -> Record {
     Record {
         name: Some(name.clone()),
+        salt: Some(salt),
         generation: 1,
         status: Status::Ready,
         doubt: false,
@@ -94,6 +96,7 @@ pub(super) fn known(mut draft: Draft<'_>, claim: &Claim) -> Transition {
         None => {
             // After a reset the next claim says anew what is wanted, and by whom.
             draft.record.name = Some(claim.name.clone());
+            draft.record.salt.get_or_insert(claim.salt);
             draft.record.fingerprint = Some(claim.fingerprint.clone());
             draft.record.requested_by = draft.command.actor.clone();
             ask_anew(&mut draft, claim);
@@ -395,10 +398,13 @@ impl Draft<'_> {
     /// The permit that is out, in durations from now.
     pub(super) fn permit(&self, late: bool) -> Permit {
         let attempt = self.record.attempt.as_ref().expect("a permit is out");
+        let salt = self.record.salt.expect("what was forgotten is settled, and has no permit");
+        let (fence, generation) = (self.record.fence, self.record.generation);
         Permit {
             kind: attempt.kind,
-            fence: self.record.fence,
-            generation: self.record.generation,
+            fence,
+            generation,
+            secret: PermitSecret::of(salt, fence, generation, &self.command.actor),
             attempt: self.record.tries,
             lease: attempt.lease_until.since(self.now()),
             send_within: attempt.send_by.since(self.now()),

@@ -57,6 +57,7 @@ pub(super) fn forget(mut draft: Draft<'_>, forget: &Forget) -> Transition {
     }
     entomb(&mut draft);
     draft.record.name = None;
+    draft.record.salt = None;
     draft.record.fingerprint = None;
     draft.record.last_settle = None;
     draft.record.last_evidence = None;

@@ -3,7 +3,7 @@
 use super::*;
 use crate::answer::{Counts, Finding, Outcome, Report};
 use crate::command::{Renew, Settle};
-use crate::permit::PermitKind;
+use crate::permit::{Fence, PermitKind, PermitSecret};
 use crate::record::{Attempt, Receipt};
 
 /// Extends the lease of a permit that is still out, at most until `act_max` (S10).
@@ -12,9 +12,13 @@ pub(super) fn renew(mut draft: Draft<'_>, renew: &Renew) -> Transition {
     let now = draft.now();
     let latest = draft.latest_native_send();
     let (fence, policy) = (draft.record.fence, draft.record.policy.clone());
+    let is_holder = draft.was_given(renew.fence, draft.record.generation, renew.secret);
     let Some(attempt) = draft.record.attempt.as_mut().filter(|_| fence == renew.fence) else {
         return draft.refuse(Refusal::StaleFence);
     };
+    if !is_holder {
+        return draft.refuse(Refusal::NotHolder);
+    }
     if let Some(holder) = &renew.holder {
         attempt.holder = holder.clone();
     }
@@ -33,6 +37,10 @@ pub(super) fn renew(mut draft: Draft<'_>, renew: &Renew) -> Transition {
 ///
 /// The fence decides, not the time: as long as nobody else was given leave, the holder's own word counts, however late.
 pub(super) fn settle(mut draft: Draft<'_>, settle: &Settle) -> Transition {
+    if !draft.was_given(settle.fence, settle.generation, settle.secret) {
+        // Not even evidence: anybody could say so.
+        return draft.refuse(Refusal::NotHolder);
+    }
     let content = settle.report.answer().map(Answer::content);
     let digest = settle.report.digest(content);
     let receipt = Receipt { id: draft.command.id, fence: settle.fence, digest };
@@ -54,6 +62,14 @@ pub(super) fn settle(mut draft: Draft<'_>, settle: &Settle) -> Transition {
     }
     draft.record.last_settle = Some(receipt);
     draft.noted(true)
+}
+
+impl Draft<'_> {
+    /// Whether who commands was given that permit, however long ago (S48).
+    fn was_given(&self, fence: Fence, generation: u32, secret: PermitSecret) -> bool {
+        let of = |salt| PermitSecret::of(salt, fence, generation, &self.command.actor);
+        fence <= self.record.fence && self.record.salt.is_some_and(|salt| of(salt).is(secret))
+    }
 }
 
 /// Who may act may also look first, and find that it is there already (S25).

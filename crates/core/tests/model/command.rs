@@ -4,7 +4,7 @@ use std::sync::{Arc, LazyLock};
 
 use twicesafe_core::{
     Action, Actor, Answer, Body, Claim, CommandId, Counts, Fence, Finding, Fingerprint, Grant, LaneName,
-    Name, Outcome, Place, Recipe, Record, Report, Resolution, Resolve, Salt, Settle,
+    Name, Outcome, PermitSecret, Place, Recipe, Record, Report, Resolution, Resolve, Salt, Settle,
 };
 
 use super::step::Bounds;
@@ -65,7 +65,7 @@ impl Bounds {
             place,
             step: None,
             request: None,
-            salt: Salt([0; 16]),
+            salt: SALT,
             holder: None,
             grant: Grant::Permit,
             about: None,
@@ -104,7 +104,20 @@ pub fn settle(holder: Caller, said: Said) -> Settle {
         Said::NotFound => Report::Lookup(Finding::NotFound),
         Said::Silent => Report::Lookup(Finding::Silent { reason: NO_REASON.clone() }),
     };
-    Settle { fence: Fence::new(fence.into()), generation: generation.into(), report }
+    let (fence, generation) = (Fence::new(fence.into()), generation.into());
+    Settle { fence, generation, secret: secret(fence, generation), report }
+}
+
+/// What the caller was told with a permit.
+pub fn secret(fence: Fence, generation: u32) -> PermitSecret {
+    PermitSecret::of(SALT, fence, generation, &CALLER)
+}
+
+pub const SALT: Salt = Salt([0; 16]);
+
+/// Somebody who was given no permit, and may have heard of the secret of another's.
+pub fn stranger() -> Actor {
+    STRANGER.clone()
 }
 
 pub fn resolve(about: Fence, found: Found) -> Resolve {
@@ -148,6 +161,7 @@ pub fn actor_of(action: &Action) -> Actor {
 }
 
 static CALLER: LazyLock<Actor> = LazyLock::new(|| Actor::new("caller").unwrap());
+static STRANGER: LazyLock<Actor> = LazyLock::new(|| Actor::new("stranger").unwrap());
 static PERSON: LazyLock<Actor> = LazyLock::new(|| Actor::new("person").unwrap());
 static NAME: LazyLock<Name> = LazyLock::new(|| Name::new("shop", "order:1").unwrap());
 static RECIPE: LazyLock<Recipe> = LazyLock::new(Recipe::raw);

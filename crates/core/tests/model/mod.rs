@@ -228,6 +228,7 @@ fn a_rule_left_out_is_noticed() {
     for (left_out, class, policy, promise) in [
         (Mutation::Fence, "lookup", lookup(), TWICE),
         (Mutation::Doubt, "lookup", lookup(), TWICE),
+        (Mutation::Holder, "person", person(), "S48: nobody but who got a permit renews or settles it"),
         (Mutation::Doubt, "person", person(), TWICE),
         (Mutation::SendBy, "lookup", lookup(), TWICE),
         (Mutation::SendBy, "person", person(), TWICE),

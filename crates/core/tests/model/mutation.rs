@@ -1,8 +1,8 @@
 //! Rules left out on purpose. A check that does not notice is no check.
 
 use twicesafe_core::{
-    Action, After, Alert, Claim, Command, CommandId, Lane, Moment, Record, Timestamp, Transition, Verdict,
-    decide,
+    Action, Actor, After, Alert, Claim, Command, CommandId, Fence, Lane, Moment, PermitSecret, Record, Renew,
+    Settle, Timestamp, Transition, Verdict, decide,
 };
 
 use super::world::ticks;
@@ -12,6 +12,8 @@ use super::world::ticks;
 pub enum Mutation {
     /// Every report counts as that of the permit that is out (S11).
     Fence,
+    /// Nobody is asked whether a permit was given to them (S48).
+    Holder,
     /// Nobody remembers that an attempt may have acted (S23).
     Doubt,
     /// The holder of a permit sends when it gets around to it (S9).
@@ -30,6 +32,11 @@ pub enum Mutation {
     Stuck,
     /// What is carried on does not say what was read (S31).
     About,
+}
+
+/// What would have been told to that actor with that permit.
+fn secret_of(record: &Record, fence: Fence, generation: u32, actor: &Actor) -> PermitSecret {
+    PermitSecret::of(record.salt.unwrap(), fence, generation, actor)
 }
 
 impl Mutation {
@@ -54,8 +61,19 @@ impl Mutation {
             (Some(Self::Fence), Action::Settle(settle), Some(record)) => {
                 let mut settle = settle.clone();
                 (settle.fence, settle.generation) = (record.fence, record.generation);
+                settle.secret = secret_of(record, settle.fence, settle.generation, &command.actor);
                 let command = Command { action: Action::Settle(settle), ..command.clone() };
                 decide(Some(record), lane, &command, moment)
+            }
+            (Some(Self::Holder), Action::Settle(settle), Some(record)) => {
+                let secret = secret_of(record, settle.fence, settle.generation, &command.actor);
+                let action = Action::Settle(Settle { secret, ..settle.clone() });
+                decide(Some(record), lane, &Command { action, ..command.clone() }, moment)
+            }
+            (Some(Self::Holder), Action::Renew(renew), Some(record)) => {
+                let secret = secret_of(record, renew.fence, record.generation, &command.actor);
+                let action = Action::Renew(Renew { secret, ..renew.clone() });
+                decide(Some(record), lane, &Command { action, ..command.clone() }, moment)
             }
             (Some(Self::Doubt), _, _) => {
                 let mut transition = decide(record, lane, command, moment);

@@ -1,11 +1,13 @@
 //! What must hold in every world that can be reached.
 
 use twicesafe_core::{
-    Action, After, Attempt, Command, CommandId, PermitKind, Record, Recovery, Reset, Settle, Status,
-    Timestamp, Transition, Verdict,
+    Action, Actor, After, Attempt, Command, CommandId, Fence, PermitKind, PermitSecret, Record, Recovery,
+    Renew, Reset, Settle, Status, Timestamp, Transition, Verdict,
 };
 
-use super::command::{Found, Known, Said, actor_of, generation_of, mark_of, resolve, settle};
+use super::command::{
+    Found, Known, Said, actor_of, generation_of, mark_of, resolve, secret, settle, stranger,
+};
 use super::step::{Bounds, may_have_acted};
 use super::world::{Believed, Caller, Fault, Intent, NOW, Stage, World};
 
@@ -20,6 +22,7 @@ pub const PROMISES: &[Promise] = &[
     ("S30: nothing is sent while held or rejected", |_, world| without(world, Fault::SentWhileForbidden)),
     ("S12: a command repeated at once changes nothing", |_, world| without(world, Fault::RepetitionDiffers)),
     ("S12: a command repeated late changes nothing", repeated_late_changes_nothing),
+    ("S48: nobody but who got a permit renews or settles it", permits_are_their_holders),
     ("S5: no generation starts by itself after an effect", |_, world| {
         without(world, Fault::NewGenerationAfterEffect)
     }),
@@ -125,7 +128,8 @@ fn repeated_late_changes_nothing(bounds: &Bounds, world: &World) -> bool {
         let report = record.last_settle.is_none_or(|last| {
             [Said::Answered, Said::NotSent].into_iter().all(|said| {
                 let report = settle(Caller::Idle, said);
-                let settle = Settle { fence: last.fence, generation: record.generation, ..report };
+                let (fence, generation) = (last.fence, record.generation);
+                let settle = Settle { fence, generation, secret: secret(fence, generation), ..report };
                 changes_nothing(&run(last.id, Action::Settle(settle)))
             })
         });
@@ -145,6 +149,35 @@ fn repeated_late_changes_nothing(bounds: &Bounds, world: &World) -> bool {
             })
         });
         decision && report && claim
+    })
+}
+
+/// Tries to settle and to renew every permit there was: as its holder without the secret, and with the secret as somebody else.
+fn permits_are_their_holders(bounds: &Bounds, world: &World) -> bool {
+    let id = CommandId::new([0; 16]);
+    (0..world.intents.len()).all(|intent| {
+        let Some(Believed(record)) = &world.intents[intent].believed else { return true };
+        let generation = record.generation;
+        let run =
+            |actor: Actor, action: Action| bounds.decide(world, intent, &Command { id, actor, action }, NOW);
+        let swept = run(stranger(), Action::Expire);
+        (1..=record.fence.number()).map(Fence::new).all(|fence| {
+            let tries = [
+                (actor_of(&Action::Expire), PermitSecret::new([0; 16])),
+                (stranger(), secret(fence, generation)),
+            ];
+            tries.into_iter().all(|(actor, secret)| {
+                let said = settle(Caller::Idle, Said::Answered);
+                let settled =
+                    run(actor.clone(), Action::Settle(Settle { fence, generation, secret, ..said }));
+                let renewed = run(actor, Action::Renew(Renew { fence, secret, holder: None }));
+                changes_nothing(&settled)
+                    && settled.entries.is_empty()
+                    && matches!(settled.verdict, Verdict::Refuse(_))
+                    && renewed.after == swept.after
+                    && matches!(renewed.verdict, Verdict::Refuse(_))
+            })
+        })
     })
 }
 

@@ -9,7 +9,7 @@ use twicesafe_core::{
 };
 
 use super::command::{
-    Found, Known, Said, actor_of, command_id, generation_of, mark_of, resolve, settle, small,
+    Found, Known, Said, actor_of, command_id, generation_of, mark_of, resolve, secret, settle, small,
 };
 use super::mutation::Mutation;
 use super::world::{Believed, Caller, Effects, Fault, Intent, Message, NOW, Saw, Seen, Stage, World};
@@ -264,8 +264,9 @@ impl Bounds {
     }
 
     fn renew(&self, world: &mut World, intent: usize, caller: usize) {
-        let Caller::Acting { fence, .. } = world.intents[intent].callers[caller] else { return };
-        let renew = Renew { fence: Fence::new(fence.into()), holder: None };
+        let Caller::Acting { fence, generation, .. } = world.intents[intent].callers[caller] else { return };
+        let fence = Fence::new(fence.into());
+        let renew = Renew { fence, secret: secret(fence, generation.into()), holder: None };
         let verdict = self.apply(world, intent, |_| Action::Renew(renew));
         if let (Verdict::Proceed(permit), Caller::Acting { send_within, .. }) =
             (verdict, &mut world.intents[intent].callers[caller])

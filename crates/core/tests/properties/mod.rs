@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use twicesafe_core::{
     Action, Actor, Adopt, After, Answer, ApprovalRule, Approve, Ask, Claim, Command, CommandId, Counts,
     Fence, Finding, Fingerprint, Forget, Grant, IntentId, Lane, LaneName, Lookup, MarkUndone, Moment, Name,
-    Outcome, Place, Policy, Purge, Recipe, Record, Recovery, Reject, Renew, Report, Reset, Resolution,
-    Resolve, Salt, Settle, Status, Timestamp, Transition, Verdict, decide,
+    Outcome, PermitSecret, Place, Policy, Purge, Recipe, Record, Recovery, Reject, Renew, Report, Reset,
+    Resolution, Resolve, Salt, Settle, Status, Timestamp, Transition, Verdict, decide,
 };
 
 const START: i64 = 1_000_000;
@@ -112,9 +112,10 @@ fn action(policy: Arc<Policy>, laned: bool) -> impl Strategy<Value = Action> {
             reason: "".into(),
             salt: Salt([0; 16]),
         }))),
-        8 => (fence(), generation(), report())
-            .prop_map(|(fence, generation, report)| Action::Settle(Settle { fence, generation, report })),
-        1 => fence().prop_map(|fence| Action::Renew(Renew { fence, holder: None })),
+        8 => (fence(), generation(), report()).prop_map(|(fence, generation, report)| {
+            Action::Settle(Settle { fence, generation, secret: NOBODYS, report })
+        }),
+        1 => fence().prop_map(|fence| Action::Renew(Renew { fence, secret: NOBODYS, holder: None })),
         3 => Just(Action::Ask(Ask)),
         3 => Just(Action::Expire),
         2 => generation().prop_map(|generation| Action::Approve(Approve { generation, fingerprint: None })),
@@ -132,11 +133,16 @@ fn story() -> impl Strategy<Value = (bool, Vec<Event>)> {
     (policy(), any::<bool>()).prop_flat_map(|(policy, laned)| {
         let after = prop_oneof![Just(0), 1..3_u64, 1..100_000_u64];
         let moment = (after, any::<u32>(), proptest::bool::weighted(0.1));
-        let command = (0..4_u8, 0..3_u8, action(policy, laned)).prop_map(|(id, actor, action)| Command {
-            id: CommandId::new([id; 16]),
-            actor: Actor::new(&format!("actor {actor}")).unwrap(),
-            action,
-        });
+        let guesses = proptest::bool::weighted(0.1);
+        let command = (0..4_u8, 0..3_u8, action(policy, laned), guesses).prop_map(
+            |(id, actor, mut action, guesses)| {
+                let actor = Actor::new(&format!("actor {actor}")).unwrap();
+                if !guesses {
+                    know_the_secret(&mut action, &actor);
+                }
+                Command { id: CommandId::new([id; 16]), actor, action }
+            },
+        );
         let event = (moment, command).prop_map(|((after, dice, recovering), command)| Event {
             after,
             dice,
@@ -145,6 +151,18 @@ fn story() -> impl Strategy<Value = (bool, Vec<Event>)> {
         });
         (Just(laned), proptest::collection::vec(event, 1..40))
     })
+}
+
+const NOBODYS: PermitSecret = PermitSecret::new([0; 16]);
+
+/// As if the permit had been given to them.
+fn know_the_secret(action: &mut Action, actor: &Actor) {
+    let of = |fence, generation| PermitSecret::of(Salt([0; 16]), fence, generation, actor);
+    match action {
+        Action::Settle(settle) => settle.secret = of(settle.fence, settle.generation),
+        Action::Renew(renew) => renew.secret = of(renew.fence, 1),
+        _ => {}
+    }
 }
 
 struct Told {

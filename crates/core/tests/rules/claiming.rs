@@ -151,9 +151,9 @@ fn s10_heartbeats_extend_a_lease_at_most_until_act_max() {
     let mut ledger = Ledger::agreed(Policy { act_max: 100 * SECOND, ..Policy::new(Recovery::Person) });
     let permit = ledger.permit();
     ledger.pass(50 * SECOND);
-    assert_eq!(permit_in(ledger.renew(permit.fence)).lease, 50 * SECOND, "until act_max, no longer");
+    assert_eq!(permit_in(ledger.renew(&permit)).lease, 50 * SECOND, "until act_max, no longer");
     ledger.pass(50 * SECOND);
-    check_refused(ledger.renew(permit.fence), Refusal::StaleFence);
+    check_refused(ledger.renew(&permit), Refusal::StaleFence);
     ledger.check(Status::Review, true);
 }
 
@@ -162,7 +162,7 @@ fn s10_a_stale_permit_cannot_be_renewed() {
     let mut ledger = Ledger::new(Recovery::Repeat);
     let stale = ledger.lapse();
     ledger.permit();
-    check_refused(ledger.renew(stale.fence), Refusal::StaleFence);
+    check_refused(ledger.renew(&stale), Refusal::StaleFence);
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 use twicesafe_core::journal::Event;
 use twicesafe_core::{
-    Action, Alert, IntentId, Lane, LaneName, OnReview, Policy, Recovery, Refusal, Report, Resolution, Settle,
-    Status, Verdict, VersionMeans, Wait, WaitCause, Waiting,
+    Alert, IntentId, Lane, LaneName, OnReview, Policy, Recovery, Refusal, Resolution, Status, Verdict,
+    VersionMeans, Wait, WaitCause, Waiting,
 };
 
 use super::ledger::*;
@@ -136,8 +136,7 @@ fn s15_a_lane_stays_closed_until_the_last_of_several_attempts_cannot_arrive() {
     let second = ledger.permit();
     ledger.acted(&second, unknown());
     let quiet_at = ledger.moment.now + 60 * SECOND + MILLISECOND;
-    let settle = Settle { fence: first.fence, generation: 1, report: Report::Act(answered("late")) };
-    ledger.run("caller", Action::Settle(settle));
+    ledger.acted(&first, answered("late"));
     ledger.check(Status::Done, false);
     assert_eq!(holder(&ledger), Some(ME), "the second one may still arrive");
     assert_eq!(ledger.record().wake_at(), quiet_at);

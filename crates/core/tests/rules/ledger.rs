@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use twicesafe_core::journal::{Entry, Event};
 use twicesafe_core::{
-    Action, Actor, After, Alert, Answer, Approve, Ask, Claim, Command, CommandId, Counts, Fence, Finding,
+    Action, Actor, After, Alert, Answer, Approve, Ask, Claim, Command, CommandId, Counts, Finding,
     Fingerprint, Grant, Lane, LaneName, Lookup, Moment, Name, Notice, Outcome, Permit, Place, Policy, Recipe,
     Record, Recovery, Refusal, Reject, Renew, Report, Reset, Resolution, Resolve, Salt, Settle, Status,
     Timestamp, Verdict, decide,
@@ -157,8 +157,12 @@ impl Ledger {
     }
 
     pub fn settle(&mut self, permit: &Permit, report: Report) -> Verdict {
-        let (fence, generation) = (permit.fence, permit.generation);
-        self.run("caller", Action::Settle(Settle { fence, generation, report }))
+        self.settle_as("caller", permit, report)
+    }
+
+    pub fn settle_as(&mut self, who: &str, permit: &Permit, report: Report) -> Verdict {
+        let Permit { fence, generation, secret, .. } = *permit;
+        self.run(who, Action::Settle(Settle { fence, generation, secret, report }))
     }
 
     pub fn acted(&mut self, permit: &Permit, outcome: Outcome) -> Verdict {
@@ -168,11 +172,12 @@ impl Ledger {
     /// Asks and reports what was found.
     pub fn looked_up(&mut self, finding: Finding) -> Verdict {
         let permit = permit_in(self.ask());
-        self.settle(&permit, Report::Lookup(finding))
+        self.settle_as("asker", &permit, Report::Lookup(finding))
     }
 
-    pub fn renew(&mut self, fence: Fence) -> Verdict {
-        self.run("caller", Action::Renew(Renew { fence, holder: None }))
+    pub fn renew(&mut self, permit: &Permit) -> Verdict {
+        let Permit { fence, secret, .. } = *permit;
+        self.run("caller", Action::Renew(Renew { fence, secret, holder: None }))
     }
 
     pub fn expire(&mut self) -> Verdict {

@@ -4,6 +4,7 @@ mod adopting;
 mod approval;
 mod claiming;
 mod doubt;
+mod holding;
 mod inbox;
 mod keeping;
 mod lanes;

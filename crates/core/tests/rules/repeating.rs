@@ -3,7 +3,7 @@
 use twicesafe_core::journal::Event;
 use twicesafe_core::{
     Action, Alert, ApprovalRule, Approve, Fence, MarkUndone, OnMismatch, Policy, Recovery, Refusal, Reject,
-    Report, Reset, Resolution, Resolve, Settle, Status, Verdict,
+    Reset, Resolution, Resolve, Status, Verdict,
 };
 
 use super::ledger::*;
@@ -232,7 +232,6 @@ fn s29_a_late_result_of_an_old_generation_stays_with_it() {
     check_refused(ledger.reset(), Refusal::TooEarly(quiet_at));
     ledger.moment.now = quiet_at;
     ledger.reset();
-    let settle = Settle { fence: old.fence, generation: 1, report: Report::Act(answered("late")) };
-    check_refused(ledger.run("caller", Action::Settle(settle)), Refusal::StaleFence);
+    check_refused(ledger.acted(&old, answered("late")), Refusal::StaleFence);
     ledger.check(Status::Ready, false);
 }

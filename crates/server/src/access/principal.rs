@@ -63,6 +63,11 @@ pub fn is_reserved(scope: &str) -> bool {
     scope.split('/').next() == Some(RESERVED)
 }
 
+/// What lanes begin with that are made by routes of destinations and by inboxes.
+const LANES_OF_DOORS: [&str; 2] = ["to:", "in:"];
+/// Longest names of scopes that are part of the name of a lane or a work; of longer ones a digest is.
+const CONFINEMENT_BYTES_MAX: usize = 100;
+
 /// The tenant that is there without being set up.
 pub(crate) const TENANT_DEFAULT: &str = "default";
 
@@ -170,8 +175,29 @@ impl Principal {
         self.has(Right::Act) && self.demand_to_change(name.map_or("", |name| name.scope.as_str())).is_ok()
     }
 
-    /// The name of a lane or a work as the ledger has it: those of one tenant are not those of another (S3).
+    /// Returns the name of a lane that a caller asks for as the ledger has it. Lanes of the gateway and of inboxes are not theirs to name.
+    pub(crate) fn own_lane(&self, name: &str) -> Result<String, Problem> {
+        match LANES_OF_DOORS.iter().any(|prefix| name.starts_with(prefix)) {
+            true => Err(Problem::new(
+                Code::NotAllowed,
+                "lanes that begin with `to:` or `in:` are those of destinations and inboxes",
+                "Take another name, or send the write through the destination.",
+            )),
+            false => self.own_name(name),
+        }
+    }
+
+    /// Returns the name of a work, or of a lane that a caller names, as the ledger has it: those of one tenant are not those of another
+    /// (S3), and those of a token that is confined to scopes are shared only with tokens confined to the same.
     pub(crate) fn own_name(&self, name: &str) -> Result<String, Problem> {
+        match self.reach.as_ref().and_then(Reach::confinement) {
+            Some(confinement) => self.tenants_name(&format!("{confinement}//{name}")),
+            None => self.tenants_name(name),
+        }
+    }
+
+    /// Returns the name of a lane of the tenant's as the ledger has it, whatever the token is confined to.
+    pub(crate) fn tenants_name(&self, name: &str) -> Result<String, Problem> {
         let Some(reach) = &self.reach else { return Ok(name.to_owned()) };
         if reach.tenant != TENANT_DEFAULT {
             return Ok(format!("{}/{name}", reach.tenant));
@@ -205,6 +231,20 @@ pub(super) fn tenant_of<'a>(scope: &'a str, tenants: &BTreeSet<String>) -> &'a s
 }
 
 impl Reach {
+    /// Names what the token is confined to, the same for all that are confined to the same.
+    fn confinement(&self) -> Option<String> {
+        let mut prefixes: Vec<&str> =
+            self.prefixes.iter().map(|prefix| prefix.trim_end_matches('/')).collect();
+        prefixes.sort_unstable();
+        prefixes.dedup();
+        let named = prefixes.join(",");
+        match named.len() {
+            0 => None,
+            1..=CONFINEMENT_BYTES_MAX => Some(named),
+            _ => Some(format!("#{}", &blake3::hash(named.as_bytes()).to_hex()[..16])),
+        }
+    }
+
     fn covers(&self, scope: &str) -> bool {
         let owner = tenant_of(scope, &self.tenants);
         let within = |prefix: &String| match prefix.ends_with('/') {
@@ -242,6 +282,20 @@ mod tests {
             prefixes: prefixes.iter().map(|prefix| (*prefix).to_owned()).collect(),
             rights: vec![],
         }
+    }
+
+    #[test]
+    fn s15_confined_tokens_share_names_only_with_those_confined_to_the_same() {
+        let name = |tenant: &str, prefixes: &[&str]| {
+            let reach = Some(reach(tenant, prefixes));
+            Principal { actor: Actor::new("a").expect("a name"), reach }.own_name("x").expect("a name")
+        };
+        assert_eq!(name("default", &[]), "x");
+        assert_eq!(name("acme", &[]), "acme/x");
+        assert_eq!(name("default", &["sandbox/"]), "sandbox//x");
+        assert_eq!(name("default", &["crm", "billing/"]), name("default", &["billing", "crm/"]));
+        assert_eq!(name("acme", &["acme/crm"]), "acme/acme/crm//x");
+        assert!(name("default", &["s".repeat(200).as_str()]).len() < 30);
     }
 
     #[test]

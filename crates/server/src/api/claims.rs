@@ -9,9 +9,9 @@ use hyper::header::HeaderValue;
 use serde_json::json;
 use serde_json::value::RawValue;
 use twicesafe_ledger::{
-    Answer, Applied, ApprovalRule, Code, CommandId, Fence, Finding, Held, Intent, IntentId, Lookup, Notice,
-    OnMismatch, OnReview, Outcome, Policy, Recovery, Refusal, Report, Stored, Verdict, VersionMeans,
-    WaitCause, destination_key,
+    Answer, Applied, ApprovalRule, Code, CommandId, Error, Fence, Finding, Fingerprint, Held, Intent,
+    IntentId, Lookup, Notice, OnMismatch, OnReview, Outcome, Policy, Recipe, Recovery, Refusal, Report,
+    Stored, Verdict, VersionMeans, WaitCause, destination_key,
 };
 
 use super::{Call, facts, parse};
@@ -172,7 +172,7 @@ fn intent(asked: ClaimRequest, principal: &Principal) -> Result<Intent, Problem>
         _ => return Err(Problem::bad_request("`work` and `step` belong together", "Give both or neither.")),
     };
     match (&asked.lane, asked.version) {
-        (Some(lane), version) => Ok(intent.lane(&principal.own_name(lane)?, version)?),
+        (Some(lane), version) => Ok(intent.lane(&principal.own_lane(lane)?, version)?),
         (None, None) => Ok(intent),
         (None, Some(_)) => {
             Err(Problem::bad_request("a version needs a lane", "Add `lane`, or leave `version` out."))
@@ -300,14 +300,27 @@ fn notices(applied: &Applied) -> Vec<NoticeView> {
 async fn reached(shared: &Shared, call: &Call<'_>, number: i64) -> Result<Arc<Stored>, Problem> {
     let found = shared.ledger.believed(IntentId::new(number)).await?;
     let reached = |stored: &Arc<Stored>| call.principal.may_act_on(stored.record.name.as_ref());
-    found.filter(reached).ok_or_else(|| Refusal::NoSuchIntent.into())
+    let stored = found.filter(reached).ok_or_else(|| Problem::from(Refusal::NoSuchIntent))?;
+    match is_carried_out_here(&stored) {
+        true => Err(Refusal::NotHolder.into()),
+        false => Ok(stored),
+    }
+}
+
+/// Whether an intent is a call of the gateway or an event of an inbox, by what its fingerprint is made of (S48).
+fn is_carried_out_here(stored: &Stored) -> bool {
+    let of_claims =
+        |fingerprint: &Fingerprint| [Recipe::raw(), Recipe::json()].contains(fingerprint.recipe());
+    let record = &stored.record;
+    record.policy.unattended || !record.fingerprint.as_ref().is_none_or(of_claims)
 }
 
 pub(super) async fn renew(shared: &Shared, call: &Call<'_>) -> Result<Response, Problem> {
     let asked: RenewRequest = parse::body(call.request)?;
     let id = parse::command_id(&call.principal.actor, asked.command_id.as_deref())?;
+    let secret = parse::permit_secret(&asked.secret)?;
     let stored = reached(shared, call, asked.intent).await?;
-    let held = Held { intent: stored.id, fence: Fence::new(asked.fence) };
+    let held = Held { intent: stored.id, fence: Fence::new(asked.fence), secret };
     let ledger = shared.ledger.acting_as(&call.principal.actor);
     permitted(&ledger.renew_remotely(held, id).await?)
 }
@@ -343,12 +356,21 @@ pub(super) async fn settle(shared: &Shared, call: &Call<'_>) -> Result<Response,
     let asked: SettleRequest = parse::body(call.request)?;
     let id = parse::command_id(&call.principal.actor, asked.command_id.as_deref())?;
     let (number, fence, generation) = (asked.intent, asked.fence, asked.generation);
+    let secret = parse::permit_secret(&asked.secret)?;
     let report = report(asked)?;
     let stored = reached(shared, call, number).await?;
-    let held = Held { intent: stored.id, fence: Fence::new(fence) };
+    let held = Held { intent: stored.id, fence: Fence::new(fence), secret };
     drop(stored);
     let ledger = shared.ledger.acting_as(&call.principal.actor);
-    let applied = ledger.settle_remotely(held, generation, report, id).await?;
+    let may_have_acted = !matches!(report, Report::Act(Outcome::NotSent { .. }));
+    let settled = ledger.settle_remotely(held, generation, report, id).await;
+    let applied = settled.map_err(|error| match error {
+        Error::Store(error) if may_have_acted => Problem::not_recorded(
+            &error,
+            "Send the same settle again when the ledger is back. Do not do it once more, nor by hand.",
+        ),
+        error => error.into(),
+    })?;
     match (&applied.verdict, applied.stored.as_deref()) {
         (Verdict::Noted(noted), Some(stored)) => {
             Ok(Response::json(StatusCode::OK, &NotedAnswer::of(stored, noted.changed)))

@@ -156,9 +156,7 @@ pub(crate) async fn answer(shared: &Arc<Shared>, request: &mut Request) -> Resul
 fn without_ledger(route: &Route, problem: Problem) -> Problem {
     let hint = match route.operation {
         Operation::Claim | Operation::Ask => "Nothing was sent. Send the same again when the ledger is back.",
-        Operation::Settle => {
-            "The report was not stored, and until it is nobody knows whether it happened. Send the same settle again."
-        }
+        Operation::Settle => "The report was not stored. Send the same settle again when the ledger is back.",
         Operation::Renew => "The lease was not extended. Renew again, and begin nothing after its end.",
         _ if route.method == Method::POST => {
             "The decision was not stored. Send the same again, with the same `command_id` where it has one."

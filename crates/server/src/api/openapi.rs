@@ -101,7 +101,7 @@ fn responses(route: &Route, generator: &mut SchemaGenerator) -> Value {
     let problem = schema::<wire::ProblemView>(generator);
     let mut responses = json!({
         "default": {
-            "description": "A problem, with its code, what happened and what to do. 409 and 503 say when to ask again.",
+            "description": "A problem, with its code, what happened and what to do. 409, 503 and 507 say when to ask again.",
             "content": { "application/problem+json": { "schema": problem } },
         },
     });

@@ -4,7 +4,7 @@
 use hyper::StatusCode;
 use hyper::header::CONTENT_TYPE;
 use serde::de::DeserializeOwned;
-use twicesafe_ledger::{Actor, CommandId, Timestamp};
+use twicesafe_ledger::{Actor, CommandId, PermitSecret, Timestamp};
 
 use crate::config;
 use crate::http::{Problem, Request};
@@ -145,6 +145,20 @@ pub(super) fn command_id(actor: &Actor, given: Option<&str>) -> Result<CommandId
         }
     }
     Ok(CommandId::new(bytes))
+}
+
+/// What was told with a permit.
+pub(super) fn permit_secret(text: &str) -> Result<PermitSecret, Problem> {
+    let byte = |at: usize| u8::from_str_radix(text.get(at * 2..at * 2 + 2)?, 16).ok();
+    let is_hex = text.len() == 32 && text.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let bytes: Option<Vec<u8>> = (0..16).map(byte).collect();
+    let bytes = bytes.filter(|_| is_hex).and_then(|bytes| bytes.try_into().ok());
+    bytes.map(PermitSecret::new).ok_or_else(|| {
+        Problem::bad_request(
+            "`secret` is not 32 hexadecimal digits",
+            "Give back `permit.secret` of the claim.",
+        )
+    })
 }
 
 #[cfg(test)]

@@ -237,7 +237,7 @@ impl Due {
                 }
             });
             // One that was corrected since it was read is found again as it is now (S31).
-            if let Err(error @ Error::Store(_)) = ended.await.result {
+            if let Err(error @ (Error::Store(_) | Error::NotRecorded(_))) = ended.await.result {
                 tracing::warn!(code = %error.code(), intent = %id, "what is due could not be carried on: {error}");
             }
             drop(place);

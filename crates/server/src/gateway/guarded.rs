@@ -244,15 +244,15 @@ impl Wish<'_> {
             let entity = match &route.account {
                 Some(account) => {
                     let account = self.account(account)?;
-                    format!("{at}@{}:{account}:{lane}", account.len())
+                    format!("to:{at}@{}:{account}:{lane}", account.len())
                 }
-                None => format!("{at}:{lane}"),
+                None => format!("to:{at}:{lane}"),
             };
             let version = match &route.version {
                 Some(expression) => Some(self.integer(expression)?),
                 None => None,
             };
-            intent = intent.lane(&principal.own_name(&entity)?, version)?;
+            intent = intent.lane(&principal.tenants_name(&entity)?, version)?;
         }
         Ok(intent)
     }

@@ -246,7 +246,7 @@ impl Recording {
             return None;
         }
         let why = match tokio::time::timeout(RECORDED_WITHIN, asked).await {
-            Ok(Err(Error::Store(error))) => error.to_string(),
+            Ok(Err(Error::Store(error) | Error::NotRecorded(error))) => error.to_string(),
             Ok(said) => return Some(said),
             Err(_) => "the ledger does not answer in time".to_owned(),
         };

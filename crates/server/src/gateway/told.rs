@@ -175,6 +175,7 @@ fn told(
         }
         Error::Ledger(refusal) => about(refusal.into()).into_response(),
         Error::Pending { retry_after } => pending(retry_after, stored, ""),
+        error @ Error::NotRecorded(_) => about(error.into()).into_response(),
         error => return Err(about(error.into())),
     })
 }

@@ -127,6 +127,7 @@ pub(crate) fn status_of(code: Code) -> StatusCode {
     match code {
         Code::Mismatch => StatusCode::UNPROCESSABLE_ENTITY,
         Code::Rejected
+        | Code::NotHolder
         | Code::OwnRequest
         | Code::NotAllowed
         | Code::NoRoute
@@ -150,6 +151,7 @@ pub(crate) fn status_of(code: Code) -> StatusCode {
         | Code::NoSuchDestination
         | Code::NoSuchInbox => StatusCode::NOT_FOUND,
         Code::DestinationAway => StatusCode::BAD_GATEWAY,
+        Code::NotRecorded => StatusCode::INSUFFICIENT_STORAGE,
         Code::ExpectationFailed => StatusCode::UNPROCESSABLE_ENTITY,
         Code::InputTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         Code::TokenMissing | Code::TokenRefused | Code::NotVerified | Code::OutOfTime => {
@@ -177,6 +179,19 @@ pub(crate) fn status_of(code: Code) -> StatusCode {
     }
 }
 
+/// What a caller does whose write was sent and is not on record.
+const NOT_RECORDED_HINT: &str =
+    "Do not do it by hand. Ask again with the same key when the ledger is back: nothing is sent twice.";
+
+impl Problem {
+    /// It was sent, or may have been, and the ledger could not be written afterwards (S20).
+    pub(crate) fn not_recorded(error: &StoreError, hint: &str) -> Self {
+        tracing::error!(code = %Code::NotRecorded, cause = %error.code(), "what came of an act is not recorded: {error}");
+        let message = format!("it was sent, and what came of it is not recorded: {}", error.code().title());
+        Self::new(Code::NotRecorded, message, hint).retry_after(AWAY_RETRY_AFTER)
+    }
+}
+
 impl From<Refusal> for Problem {
     fn from(refusal: Refusal) -> Self {
         let hint = match &refusal {
@@ -190,6 +205,9 @@ impl From<Refusal> for Problem {
             Refusal::TooEarly(_) => "Wait until then, look at the destination again, and decide.",
             Refusal::NoSuchIntent => "Check scope and key.",
             Refusal::DecidedOtherwise(_) => "The first decision stands; talk to who made it.",
+            Refusal::NotHolder => {
+                "Send fence, generation and secret as they were told to you, with the token that claimed."
+            }
             Refusal::StaleFence | Refusal::SettledOtherwise | Refusal::ActMax => {
                 "Claim again with the same key: the answer says where the intent stands. The report was kept in the journal."
             }
@@ -228,6 +246,7 @@ impl From<Error> for Problem {
         match error {
             Error::Ledger(refusal) => refusal.into(),
             Error::Store(error) => error.into(),
+            Error::NotRecorded(error) => Self::not_recorded(&error, NOT_RECORDED_HINT),
             Error::Name(error) => error.into(),
             Error::Policy(error) => error.into(),
             Error::Pending { retry_after } => {

@@ -326,7 +326,12 @@ impl Pump {
             let _under_way = (under_way, flight);
             if let Err(error) = pump.fly(next, place).await {
                 let inbox = &pump.inbox.name;
-                tracing::warn!(code = %error.code(), inbox, "an event could not be handed over: {error}");
+                match &error {
+                    Error::NotRecorded(_) => {
+                        tracing::error!(code = %error.code(), inbox, "an event was handed over: {error}");
+                    }
+                    _ => tracing::warn!(code = %error.code(), inbox, "failed to hand over an event: {error}"),
+                }
                 tokio::time::sleep(TROUBLE_PAUSE).await;
             }
         });

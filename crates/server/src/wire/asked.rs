@@ -169,6 +169,9 @@ pub(crate) struct RenewRequest {
     #[schemars(range(max = 9_223_372_036_854_775_807_u64))]
     #[serde(deserialize_with = "whole")]
     pub(crate) fence: u64,
+    /// The permit's secret, as it was told with it.
+    #[schemars(length(equal = 32), regex(pattern = r"^[0-9a-fA-F]{32}$"))]
+    pub(crate) secret: String,
     /// Your id for this command.
     #[schemars(length(min = 1, max = 255))]
     pub(crate) command_id: Option<String>,
@@ -197,6 +200,9 @@ pub(crate) struct SettleRequest {
     #[schemars(range(max = 9_223_372_036_854_775_807_u64))]
     #[serde(deserialize_with = "whole")]
     pub(crate) fence: u64,
+    /// The permit's secret, as it was told with it.
+    #[schemars(length(equal = 32), regex(pattern = r"^[0-9a-fA-F]{32}$"))]
+    pub(crate) secret: String,
     /// The permit's generation.
     #[serde(deserialize_with = "whole")]
     pub(crate) generation: u32,

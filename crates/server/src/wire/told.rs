@@ -3,7 +3,9 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use twicesafe_ledger::{Answer, Body, ExternalId, JournalRow, PermitKind, Record, Source, Status, Stored};
+use twicesafe_ledger::{
+    Answer, Body, ExternalId, JournalRow, PermitKind, PermitSecret, Record, Source, Status, Stored,
+};
 
 use super::time;
 
@@ -48,6 +50,8 @@ pub(crate) struct Permit {
     pub(crate) fence: u64,
     /// Which generation of the intent; settle with it.
     pub(crate) generation: u32,
+    /// Proves that the permit is yours; renew and settle with it.
+    pub(crate) secret: String,
     /// How long it is good without a renewal, counted from when you sent the claim.
     pub(crate) lease_ms: u64,
     /// How long the first byte may still leave, counted likewise.
@@ -70,6 +74,7 @@ impl Permit {
             },
             fence: permit.fence.number(),
             generation: permit.generation,
+            secret: hex(permit.secret),
             lease_ms: millis(permit.lease),
             send_within_ms: millis(permit.send_within),
             destination_key,
@@ -77,6 +82,10 @@ impl Permit {
             late: permit.late,
         }
     }
+}
+
+fn hex(secret: PermitSecret) -> String {
+    secret.bytes().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Something to know.

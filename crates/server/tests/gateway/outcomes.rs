@@ -293,3 +293,29 @@ async fn s19_a_graphql_mutation_that_failed_below_its_field_may_have_run() {
         gateway.crm.check_effects(doubts + 1);
     }
 }
+
+#[tokio::test]
+async fn s27_what_was_sent_and_is_not_recorded_has_a_status_of_its_own() {
+    let crm = Destination::new().await;
+    crm.script([Do::ActAndSay(201, json!({ "id": "c_1", "notes": "x".repeat(1_000_000) }))]);
+    let folder = std::env::temp_dir().join(format!("twicesafe-unrecorded-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let clock = Arc::new(twicesafe_ledger::ManualClock::at(1_800_000_000_000));
+    let open = twicesafe_ledger::Open::at(&format!("sqlite:{}", folder.join("ledger.db").display()));
+    let patient = PERSON.replace("300ms", "20s");
+    // There is room for a claim, and none for that answer.
+    let ledger = open.clock(clock.clone()).bytes_max(400_000).settle_patience(Duration::ZERO).open().await;
+    let world = World::on(ledger.unwrap(), clock, &configuration(&crm, "auth: none", &patient, "")).await;
+    let told = world.post("/to/crm/contacts", &contact("a")).await;
+    told.refused(507, "TS0024");
+    let words = told.text.to_ascii_lowercase();
+    assert!(words.contains("it was sent") && !words.contains("nothing was sent"), "{}", told.text);
+    assert!(told.json["hint"].as_str().unwrap().starts_with("Do not do it by hand"), "{}", told.text);
+    assert!(told.headers.contains_key("retry-after"), "{told:?}");
+    assert_eq!((told.headers["twicesafe-status"].as_str(), crm.effects().len()), ("pending", 1));
+    world.clock.advance(Duration::from_secs(120));
+    assert_eq!(world.post("/to/crm/contacts", &contact("a")).await.status, 423, "a person decides");
+    assert_eq!(crm.effects().len(), 1);
+    world.stop().await;
+    std::fs::remove_dir_all(folder).unwrap();
+}

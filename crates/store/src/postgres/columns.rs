@@ -172,7 +172,7 @@ pub(super) const COLUMNS: [Column; 41] = [
     Column("settle_receipt", |line| Field::bytes(line.receipt.as_ref())),
     Column("detail", |line| Field::text(line.detail.as_deref())),
     Column("salt", |line| {
-        Field::bytes(line.after().and_then(|after| after.salt.as_ref()).map(|salt| &salt.0))
+        Field::bytes(line.record().and_then(|record| record.salt.as_ref()).map(|salt| &salt.0))
     }),
     Column("journal_rows", |line| Field::int(line.after().map(|after| after.journal_rows))),
     Column("journal_head", |line| Field::bytes(line.after().map(|after| &after.journal_head))),
@@ -270,6 +270,7 @@ pub(super) fn stored(row: &impl Columns, policies: &Policies) -> Result<Stored, 
     };
     let mut record = Record {
         name,
+        salt: bytes(row, 32)?.map(Salt),
         generation: number(row, 7)?,
         status: needed(text(5)?.and_then(Status::from_word), "a status nobody knows")?,
         doubt: get(row, 6)?,
@@ -315,7 +316,6 @@ pub(super) fn stored(row: &impl Columns, policies: &Policies) -> Result<Stored, 
         id: IntentId::new(get(row, 0)?),
         version: get(row, 2)?,
         record,
-        salt: bytes(row, 32)?.map(Salt),
         journal_rows: number(row, 33)?,
         journal_head: needed(bytes(row, 34)?, "an intent without a journal")?,
     })

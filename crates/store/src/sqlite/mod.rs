@@ -429,7 +429,7 @@ mod tests {
         let claimed = tell(order("known", claim)).await.expect("claimed");
         let Verdict::Proceed(permit) = claimed.verdict else { panic!("{:?}", claimed.verdict) };
         let report = Report::Act(Outcome::Answered(Answer::of("first".as_bytes().to_vec())));
-        let settle = Settle { fence: permit.fence, generation: 1, report };
+        let settle = Settle { fence: permit.fence, generation: 1, secret: permit.secret, report };
         tell(order("known", |_| Action::Settle(settle))).await.expect("settled");
         for n in 0..200 {
             tell(order(&format!("new {n}"), claim)).await.expect("claimed");

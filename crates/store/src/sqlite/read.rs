@@ -498,6 +498,7 @@ pub(super) fn stored(row: &Row<'_>, policies: &Policies) -> Result<Stored, Store
     let receipt = ran(row.get_ref(29))?.as_blob_or_null().map_err(|error| damaged(&error.to_string()))?;
     let mut record = Record {
         name,
+        salt: bytes(row, 31)?.map(Salt),
         generation: get(row, 6)?,
         status: needed(text(row, 4)?.and_then(Status::from_word), "a status nobody knows")?,
         doubt: get(row, 5)?,
@@ -540,7 +541,6 @@ pub(super) fn stored(row: &Row<'_>, policies: &Policies) -> Result<Stored, Store
         id: IntentId::new(get(row, 0)?),
         version: get(row, 1)?,
         record,
-        salt: bytes(row, 31)?.map(Salt),
         journal_rows: get(row, 32)?,
         journal_head: needed(bytes(row, 33)?, "an intent without a journal")?,
     })

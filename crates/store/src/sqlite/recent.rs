@@ -331,7 +331,7 @@ pub(super) mod tests {
             let claimed = tell(&store, order(key, claim)).await.expect("claimed");
             let Verdict::Proceed(permit) = claimed.verdict else { panic!("{:?}", claimed.verdict) };
             let report = Report::Act(Outcome::Answered(Answer::default()));
-            let settle = Settle { fence: permit.fence, generation: 1, report };
+            let settle = Settle { fence: permit.fence, generation: 1, secret: permit.secret, report };
             tell(&store, order(key, |_| Action::Settle(settle))).await.expect("settled");
             tell(&store, order(key, claim)).await.expect("replayed");
         }

@@ -131,7 +131,7 @@ fn insert(
         millis(record.settled_at),
         record.is_tombstone(),
         codec::detail_text(record),
-        stored.salt.map(|salt| salt.0),
+        stored.record.salt.map(|salt| salt.0),
         stored.journal_rows,
         &stored.journal_head[..],
         record.keep_until().as_millis(),
@@ -177,7 +177,7 @@ fn update(statements: &mut Statements<'_>, before: &Stored, after: &Stored) -> R
         record.is_tombstone(),
         record.last_settle.as_ref().map(codec::receipt_bytes),
         codec::detail_text(record),
-        after.salt.map(|salt| salt.0),
+        after.record.salt.map(|salt| salt.0),
         after.journal_rows,
         &after.journal_head[..],
     ]))?;

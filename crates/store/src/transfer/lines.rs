@@ -385,7 +385,7 @@ impl LineCodec {
             settle_receipt: record.last_settle.as_ref().map(|receipt| hex(&codec::receipt_bytes(receipt))),
             detail: codec::detail_text(record)
                 .map(|text| serde_json::from_str(&text).expect("it was just written as JSON")),
-            salt: stored.salt.map(|salt| hex(&salt.0)),
+            salt: stored.record.salt.map(|salt| hex(&salt.0)),
             journal_rows: stored.journal_rows,
             journal_head: hex(&stored.journal_head),
             keep_until: keep_until.as_millis(),
@@ -419,6 +419,7 @@ impl LineCodec {
         let settle_receipt = line.settle_receipt.map(|text| unhex(&text)).transpose()?;
         let mut record = Record {
             name,
+            salt: line.salt.map(|text| array(&text).map(Salt)).transpose()?,
             generation: line.generation,
             status: status(&line.status)?,
             doubt: line.doubt,
@@ -467,7 +468,6 @@ impl LineCodec {
                 id: IntentId::new(line.id),
                 version: line.version,
                 record,
-                salt: line.salt.map(|text| array(&text).map(Salt)).transpose()?,
                 journal_rows: line.journal_rows,
                 journal_head,
             },

@@ -1,7 +1,8 @@
 //! Commands that arrive together share a transaction, and nothing else.
 
 use twicesafe_core::{
-    Action, Answer, Code, Fence, Outcome, Policy, Report, Settle, Status, Verdict, WaitCause,
+    Action, Actor, Answer, Code, Fence, Outcome, PermitSecret, Policy, Report, Salt, Settle, Status, Verdict,
+    WaitCause,
 };
 use twicesafe_store::{Applied, Order, QUEUE_MAX};
 
@@ -13,7 +14,9 @@ async fn apply(world: &World, orders: Vec<Order>) -> Vec<Applied> {
 }
 
 fn settle_by_number(key: &str, fence: u64, outcome: Outcome) -> Order {
-    let settle = Settle { fence: Fence::new(fence), generation: 1, report: Report::Act(outcome) };
+    // Orders of these tests have one salt.
+    let secret = PermitSecret::of(Salt([7; 16]), Fence::new(fence), 1, &Actor::new("caller").unwrap());
+    let settle = Settle { fence: Fence::new(fence), generation: 1, secret, report: Report::Act(outcome) };
     on(key, "caller", Action::Settle(settle))
 }
 

@@ -3,12 +3,12 @@
 use futures_util::future::join_all;
 use twicesafe_core::journal::Event;
 use twicesafe_core::{
-    Action, Actor, Answer, Forget, IntentId, MarkUndone, Notice, OnMismatch, Outcome, Policy, Recipe,
+    Action, Actor, Answer, Forget, IntentId, MarkUndone, Notice, OnMismatch, Outcome, Permit, Policy, Recipe,
     Recovery, Refusal, Renew, Replay, Report, Reset, Status, Timestamp, Verdict, WaitCause,
 };
 use twicesafe_store::{Applied, Order};
 
-use crate::orders::{about, answered, claim, command, name, on, permit, report, settle};
+use crate::orders::{about, answered, claim, command, name, on, permit, renew, report, settle};
 use crate::world::World;
 
 /// Applies the orders all at once, half of them through each store.
@@ -195,7 +195,7 @@ pub async fn s11_a_stale_report_cannot_write(world: &World) {
     let second = world.tell(claim("k", &policy)).await;
     assert_eq!(permit(&second).fence.number(), 2);
 
-    let renewed = about(&first, "caller", Action::Renew(Renew { fence: permit(&first).fence, holder: None }));
+    let renewed = about(&first, "caller", renew(&first));
     assert_eq!(world.tell(renewed).await.verdict, Verdict::Refuse(Refusal::StaleFence));
     let stale = world.tell(settle(&first, Outcome::not_sent("too late"))).await;
     assert_eq!(stale.verdict, Verdict::Refuse(Refusal::StaleFence));
@@ -256,7 +256,8 @@ pub async fn s11_of_two_who_believe_the_same_only_one_writes_what_it_decided(wor
     let claimed = world.tell(claim("k", &Policy::default())).await;
     let renewing = |who: &str| {
         let holder = Some(Actor::new(who).unwrap());
-        about(&claimed, "caller", Action::Renew(Renew { fence: permit(&claimed).fence, holder }))
+        let Permit { fence, secret, .. } = *permit(&claimed);
+        about(&claimed, "caller", Action::Renew(Renew { fence, secret, holder }))
     };
     for who in ["x", "y"] {
         let renewed = world.other.apply_one(renewing(who)).await.unwrap().stored.unwrap();

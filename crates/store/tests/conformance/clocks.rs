@@ -2,11 +2,9 @@
 
 use std::time::Duration;
 
-use twicesafe_core::{
-    Action, Ask, Finding, Lookup, Outcome, Purge, Recovery, Refusal, Renew, Status, Verdict,
-};
+use twicesafe_core::{Action, Ask, Finding, Lookup, Outcome, Purge, Recovery, Refusal, Status, Verdict};
 
-use crate::orders::{about, answered, claim, looked_up, permit, settle};
+use crate::orders::{about, answered, claim, looked_up, permit, renew, settle};
 use crate::world::World;
 
 const HOUR_MILLIS: i64 = 3_600_000;
@@ -45,8 +43,7 @@ pub async fn s10_a_jump_ends_nothing(world: &World) {
         }
     }
     clock.advance(policy.lease / 2);
-    let renew = Action::Renew(Renew { fence: permit(&alive).fence, holder: None });
-    let renewed = world.tell(about(&alive, "caller", renew)).await;
+    let renewed = world.tell(about(&alive, "caller", renew(&alive))).await;
     assert_eq!(permit(&renewed).lease, policy.lease, "act_max is as far away as it was");
     clock.advance(policy.lease / 2);
     let expired = world.tell(about(&dead, "sweep", Action::Expire)).await;
@@ -111,8 +108,7 @@ pub async fn s24_a_destination_may_have_forgotten_what_the_clock_says_it_has(wor
         let told = store.apply_one(claim("settled", &policy).into()).await.unwrap();
         assert_eq!(told.verdict, Verdict::Review, "nobody can tell any more");
     }
-    let renew = Action::Renew(Renew { fence: permit(&alive).fence, holder: None });
-    let renewed = world.tell(about(&alive, "caller", renew)).await;
+    let renewed = world.tell(about(&alive, "caller", renew(&alive))).await;
     assert_eq!(permit(&renewed).send_within, Duration::ZERO, "who waits for its turn sends nothing");
     world.tell(settle(&renewed, Outcome::unknown("no answer"))).await;
     assert_eq!(world.tell(claim("alive", &policy)).await.verdict, Verdict::Review);

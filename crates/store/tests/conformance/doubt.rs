@@ -2,12 +2,12 @@
 
 use twicesafe_core::journal::Event;
 use twicesafe_core::{
-    Action, Answer, Ask, Counts, Finding, IntentId, Outcome, PermitKind, Policy, Recovery, Refusal, Renew,
-    Reset, Source, Status, Verdict, WaitCause,
+    Action, Answer, Ask, Counts, Finding, IntentId, Outcome, PermitKind, Policy, Recovery, Refusal, Reset,
+    Source, Status, Verdict, WaitCause,
 };
 use twicesafe_store::{Applied, Filter, Order};
 
-use crate::orders::{SCOPE, about, answered, claim, command, looked_up, permit, settle};
+use crate::orders::{SCOPE, about, answered, claim, command, looked_up, permit, renew, settle};
 use crate::world::World;
 
 fn id(applied: &Applied) -> IntentId {
@@ -69,8 +69,7 @@ pub async fn s23_a_sweep_finds_later_permits_too(world: &World) {
     let id = id(&first);
     assert_eq!((awake().await.as_slice(), pending().await), (&[][..], 1));
     world.pass(policy.lease / 2).await;
-    let renew = Renew { fence: permit(&first).fence, holder: None };
-    world.tell(about(&first, "caller", Action::Renew(renew))).await;
+    world.tell(about(&first, "caller", renew(&first))).await;
     world.pass(policy.lease * 3 / 4).await;
     assert_eq!((awake().await.as_slice(), pending().await), (&[][..], 1), "it was renewed");
     world.pass(policy.lease / 2).await;

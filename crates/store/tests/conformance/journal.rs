@@ -35,13 +35,13 @@ pub async fn s40_every_transition_has_its_row(world: &World) {
         rows,
         [
             (1, "worker", Event::Claimed, Status::Pending, 1, ""),
-            (2, "caller", Event::Unknown, Status::Pending, 1, "cut"),
+            (2, "worker", Event::Unknown, Status::Pending, 1, "cut"),
             (3, "looker", Event::Asked, Status::Pending, 1, ""),
-            (4, "caller", Event::Found, Status::Done, 1, ""),
+            (4, "looker", Event::Found, Status::Done, 1, ""),
             (5, "flow", Event::Undone, Status::Undone, 1, "refund 17"),
             (6, "ann", Event::Reset, Status::Ready, 2, "again"),
             (7, "worker", Event::Claimed, Status::Pending, 2, ""),
-            (8, "caller", Event::NotSent, Status::Retryable, 2, "no route"),
+            (8, "worker", Event::NotSent, Status::Retryable, 2, "no route"),
         ]
     );
     let digests: Vec<u32> =

@@ -6,9 +6,9 @@ use std::time::Duration;
 use proptest::prelude::*;
 use twicesafe_core::{
     Action, Actor, Answer, ApprovalRule, Approve, Ask, Backoff, Claim, Command, CommandId, Counts, Fence,
-    Finding, Fingerprint, Forget, Grant, LaneName, Lookup, MarkUndone, OnMismatch, OnReview, Outcome, Place,
-    Policy, Purge, Recipe, Recovery, Reject, Renew, Report, Reset, Resolution, Resolve, Salt, Settle, Status,
-    Step as WorkStep, VersionMeans,
+    Finding, Fingerprint, Forget, Grant, LaneName, Lookup, MarkUndone, OnMismatch, OnReview, Outcome,
+    PermitSecret, Place, Policy, Purge, Recipe, Recovery, Reject, Renew, Report, Reset, Resolution, Resolve,
+    Salt, Settle, Status, Step as WorkStep, VersionMeans,
 };
 
 use super::reference::{Reference, TICK, name};
@@ -50,6 +50,7 @@ pub fn any_step(state: &Reference, time_passes: bool) -> BoxedStrategy<Step> {
         let any = action(intent, fence, generation);
         prop_oneof![4 => likely, 2 => any].prop_map(move |action| {
             let actor = Actor::new(["ann", "bob", "caller"][who]).unwrap();
+            let action = with_secret(intent, generation, action, &actor);
             let command = Command { id: CommandId::new(id.to_be_bytes()), actor, action };
             // A claim says its name itself; by number it would mean an intent that may be gone.
             let way = if matches!(command.action, Action::Claim(_)) { Way::Name } else { way };
@@ -91,7 +92,8 @@ fn likely_action(
     let about = Fence::new(fence);
     match status {
         Some(Status::Pending) => {
-            let settle = move |report| Action::Settle(Settle { fence: about, generation, report });
+            let settle =
+                move |report| Action::Settle(Settle { fence: about, generation, secret: NOBODYS, report });
             prop_oneof![4 => report().prop_map(settle), 1 => Just(Action::Ask(Ask))].boxed()
         }
         Some(Status::Review) => resolution()
@@ -100,6 +102,20 @@ fn likely_action(
         Some(Status::Held) => Just(Action::Approve(Approve { generation, fingerprint: None })).boxed(),
         _ => claim(intent),
     }
+}
+
+const NOBODYS: PermitSecret = PermitSecret::new([0; 16]);
+
+/// As if the permit had been given to them; at some permits `bob` only guesses.
+fn with_secret(intent: usize, generation: u32, mut action: Action, actor: &Actor) -> Action {
+    let of = |fence, generation| PermitSecret::of(Salt([intent as u8; 16]), fence, generation, actor);
+    match &mut action {
+        Action::Settle(settle) if actor.as_str() == "bob" && settle.fence.number() % 4 == 3 => {}
+        Action::Settle(settle) => settle.secret = of(settle.fence, settle.generation),
+        Action::Renew(renew) => renew.secret = of(renew.fence, generation),
+        _ => {}
+    }
+    action
 }
 
 fn action(intent: usize, fence: u64, generation: u32) -> BoxedStrategy<Action> {
@@ -111,8 +127,8 @@ fn action(intent: usize, fence: u64, generation: u32) -> BoxedStrategy<Action> {
     let why = reason.clone();
     prop_oneof![
         8 => claim(intent),
-        8 => settle.prop_map(|(fence, generation, report)| Action::Settle(Settle { fence, generation, report })),
-        1 => fences.prop_map(|fence| Action::Renew(Renew { fence, holder: None })),
+        8 => settle.prop_map(|(fence, generation, report)| Action::Settle(Settle { fence, generation, secret: NOBODYS, report })),
+        1 => fences.prop_map(|fence| Action::Renew(Renew { fence, secret: NOBODYS, holder: None })),
         3 => Just(Action::Ask(Ask)),
         2 => Just(Action::Expire),
         3 => generations.clone().prop_map(|generation| Action::Approve(Approve { generation, fingerprint: None })),

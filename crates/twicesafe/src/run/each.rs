@@ -233,6 +233,7 @@ fn word_of(code: Code) -> &'static str {
         Code::Refused => "refused",
         Code::Superseded => "superseded",
         Code::Gone => "gone",
+        Code::NotRecorded => "not recorded",
         _ => "failed",
     }
 }

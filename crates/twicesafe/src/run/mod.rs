@@ -42,7 +42,8 @@ const LAST_RECORD: Duration = Duration::from_secs(1);
 /// exit status are kept and given again. It finds TWICESAFE_KEY, TWICESAFE_ATTEMPT, TWICESAFE_DOUBT and
 /// TWICESAFE_DESTINATION_KEY (for destinations that deduplicate themselves) in its environment.
 ///
-/// Exit status: the command's own, now or as it was the first time; 119 undone or no longer kept; 120 under way or not due
+/// Exit status: the command's own, now or as it was the first time; 118 it was run, and what came of it could not be recorded:
+/// do not do it by hand, run the same line again; 119 undone or no longer kept; 120 under way or not due
 /// yet; 121 in review; 122 waits for approval; 123 rejected; 124 the key was used for another command; 125 the ledger cannot
 /// be used, nothing was run.
 #[derive(Args)]
@@ -323,7 +324,7 @@ async fn tell(
 /// A command's own exit status; those with a meaning here are reported as 1 (S27).
 fn own(status: i32) -> u8 {
     match u8::try_from(status) {
-        Ok(119..=125) | Err(_) => 1,
+        Ok(118..=125) | Err(_) => 1,
         Ok(status) => status,
     }
 }

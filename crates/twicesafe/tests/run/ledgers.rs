@@ -173,3 +173,40 @@ fn s41_all_who_use_a_database_have_its_secret() {
     run("three", "short").check(2, &["TWICESAFE_SECRET", "too short"]);
     assert_eq!(world.effects(), 2);
 }
+
+#[test]
+fn s27_what_was_run_and_is_not_recorded_has_a_status_of_its_own() {
+    let world = World::sqlite();
+    world.write(
+        "hold.py",
+        "import sqlite3, sys, time\n\
+         ledger = sqlite3.connect(sys.argv[1], isolation_level=None)\n\
+         ledger.execute('BEGIN IMMEDIATE')\n\
+         open('held', 'w').close()\n\
+         time.sleep(600)\n",
+    );
+    // Sent, and from then on somebody else keeps the ledger locked.
+    world.write(
+        "act.sh",
+        "echo sent >>effects\n\
+         [ -e held ] && exit\n\
+         setsid python3 hold.py mine.db >/dev/null 2>&1 </dev/null &\n\
+         echo $! >holder\n\
+         until [ -e held ]; do sleep 0.1; done\n",
+    );
+    let script = r#"
+        export TWICESAFE_LEDGER=sqlite:$PWD/mine.db
+        "$0" run --scope a --key 1 -- sh act.sh
+        status=$?
+        kill "$(cat holder)"
+        "$0" run --scope a --key 1 --wait 0s -- sh act.sh
+        case $? in 120 | 121) exit $status ;; esac
+        exit 99
+    "#;
+    let mut command = world.program("sh");
+    command.args(["-uc", script, env!("CARGO_BIN_EXE_twicesafe")]);
+    let said = said(command);
+    said.check(118, &["TS0024", "it was sent, and what came of it is not recorded", "Do not do it by hand"]);
+    assert!(!said.stderr.contains("othing was run"), "{}", said.stderr);
+    assert_eq!(world.lines("effects"), ["sent"]);
+}

@@ -14,7 +14,8 @@ fn claim(key: &str, wait_ms: u64) -> Value {
 
 fn settle(claimed: &Value) -> Value {
     json!({
-        "intent": claimed["intent"], "fence": claimed["permit"]["fence"], "generation": claimed["generation"],
+        "intent": claimed["intent"], "fence": claimed["permit"]["fence"],
+        "secret": claimed["permit"]["secret"], "generation": claimed["generation"],
         "outcome": "answered", "answer": { "invoice": "INV-1" },
     })
 }

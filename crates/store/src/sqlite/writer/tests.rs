@@ -196,7 +196,9 @@ fn s7_what_was_agreed_first_decides_whether_a_claim_is_synced() {
     turn(&mut writer, &mut batch);
     let claimed = granted(claimed);
     let report = Report::Act(Outcome::not_sent("refused"));
-    let settle = Settle { fence: claimed.record.fence, generation: 1, report };
+    let (fence, salt) = (claimed.record.fence, claimed.record.salt.expect("a salt"));
+    let secret = twicesafe_core::PermitSecret::of(salt, fence, 1, &twicesafe_core::Actor::sweep());
+    let settle = Settle { fence, generation: 1, secret, report };
     let settled = ledger.put(order("a", |_| Action::Settle(settle)));
     turn(&mut writer, &mut batch);
     settled.blocking_recv().expect("answered").expect("settled");
