@@ -114,7 +114,7 @@ pub(super) fn secrets(auth: &Auth) -> Vec<String> {
             // The user is the secret where there is no password.
             vec![encoded, if password.is_empty() { user } else { password }]
         }
-        Auth::Header(own) => whole_and_last_word(&reveal(&own.value)),
+        Auth::Header(own) => vec![without_scheme(&reveal(&own.value))],
         Auth::OAuth(oauth) => {
             let (id, secret) = (reveal(&oauth.client_id), reveal(&oauth.client_secret));
             vec![encoded(&id, &secret), secret]
@@ -122,10 +122,15 @@ pub(super) fn secrets(auth: &Auth) -> Vec<String> {
     }
 }
 
-/// A secret may stand behind the name of a scheme.
-pub(super) fn whole_and_last_word(text: &str) -> Vec<String> {
-    let last = text.rsplit(' ').next().unwrap_or_default();
-    vec![text.to_owned(), last.to_owned()]
+/// Longest name of a scheme, as `Bearer`.
+const SCHEME_BYTES_MAX: usize = 12;
+
+/// Returns the secret that a header holds: it may stand behind the name of a scheme.
+pub(super) fn without_scheme(text: &str) -> String {
+    let is_scheme =
+        |word: &str| word.len() <= SCHEME_BYTES_MAX && word.bytes().all(|byte| byte.is_ascii_alphabetic());
+    let secret = text.split_once(' ').filter(|(scheme, _)| is_scheme(scheme)).map(|(_, secret)| secret);
+    secret.unwrap_or(text).to_owned()
 }
 
 fn basic(user: &str, password: &str) -> Result<HeaderValue, String> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use hyper::header::{HeaderMap, HeaderValue};
 
-use super::auth::whole_and_last_word;
+use super::auth::without_scheme;
 use super::sending::is_credential;
 use super::template::percent_encode;
 
@@ -63,7 +63,7 @@ impl Masks {
     /// What is masked in answers to requests with such headers.
     pub(crate) fn of_headers(headers: &HeaderMap) -> Self {
         let secret = headers.iter().filter(|(name, _)| is_credential(name));
-        let texts = secret.filter_map(|(_, value)| value.to_str().ok()).flat_map(whole_and_last_word);
+        let texts = secret.filter_map(|(_, value)| value.to_str().ok()).map(without_scheme);
         let texts: Vec<String> = texts.collect();
         Self { configured: Arc::new(Words::of(texts.iter().map(String::as_str))), ..Self::default() }
     }

@@ -246,7 +246,7 @@ fn secrets(written: &written::Destination, base: &Base, headers: &HeaderMap) -> 
     let mut all: Vec<String> = written.auth.iter().flat_map(auth::secrets).collect();
     let of_headers = headers.iter().filter(|(name, _)| is_credential(name));
     for text in of_headers.filter_map(|(_, value)| value.to_str().ok()) {
-        all.extend(auth::whole_and_last_word(text));
+        all.push(auth::without_scheme(text));
     }
     let steps = base.steps().filter(|step| step.len() >= SECRET_STEP_BYTES_MIN);
     all.extend(steps.map(str::to_owned));

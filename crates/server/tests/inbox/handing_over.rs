@@ -330,3 +330,37 @@ async fn an_event_that_is_damaged_is_somebodys_to_look_at_and_the_others_are_han
     inbox.world.stop().await;
     std::fs::remove_dir_all(folder).unwrap();
 }
+
+#[tokio::test]
+async fn s46_nothing_that_no_signature_covers_makes_another_request_of_an_event() {
+    let inbox = Inbox::new().await;
+    let (body, at) = (order(1, 1).to_string(), inbox.now_s());
+    let (signature, at) = (signed(SECRET, "evt_1", at, body.as_bytes()), at.to_string());
+    let headers = [
+        ("content-type", "application/json"),
+        ("webhook-id", "evt_1"),
+        ("webhook-timestamp", &at),
+        ("webhook-signature", &signature),
+        ("x-http-method-override", "DELETE"),
+        ("X_Original_URL", "/admin"),
+        ("x-topic", "orders/create"),
+    ];
+    inbox.world.send("POST", "/in/shop", &headers, body.as_bytes()).await;
+    let sent = &inbox.requests(1).await[0];
+    let passed = ["x-http-method-override", "x_original_url", "x-topic"].map(|name| sent.header(name));
+    assert_eq!(passed, [None, None, Some("orders/create")]);
+    inbox.world.stop().await;
+}
+
+#[tokio::test]
+async fn s22_a_target_that_shows_what_it_was_sent_shows_no_credentials_of_ours() {
+    let rules = "    deliver: { url: TARGET/webhook, headers: { authorization: 'Bearer very-secret-0123' } }\n    respond: target\n";
+    let inbox = Inbox::with(rules).await;
+    inbox.target.script([Do::ActAndSay(200, json!({ "sent": "Bearer very-secret-0123" }))]);
+    let heard = inbox.send("evt_1", &order(1, 1)).await;
+    assert_eq!((heard.status, &heard.json["sent"]), (200, &json!("Bearer ****************")), "{heard:?}");
+    let shown = inbox.status("evt_1", "done").await.to_string();
+    assert!(!shown.contains("very-secret"), "{shown}");
+    assert_eq!(inbox.requests(1).await[0].header("authorization"), Some("Bearer very-secret-0123"));
+    inbox.world.stop().await;
+}

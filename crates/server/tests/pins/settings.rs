@@ -129,3 +129,21 @@ async fn a_token_reaches_only_its_own_pins() {
     assert_eq!(ask(&within).await.pinned(), "hit");
     gateway.model.check_asked(2);
 }
+
+#[tokio::test]
+async fn s22_a_provider_that_shows_our_key_shows_it_to_nobody() {
+    let gateway = Gateway::with("auth: { bearer: 'sk_live_very-secret' }").await;
+    gateway.model.script([
+        Do::Write("your key is sk_live_very-secret"),
+        Do::Say(400, json!({ "error": "sk_live_very-secret" })),
+    ]);
+    for (work, status) in [("one", 200), ("one", 200), ("two", 400)] {
+        let told = gateway.in_work(work, &prompt("hello")).await;
+        assert_eq!(told.status, status, "{}", told.body);
+        assert!(
+            told.body.contains("*******************") && !told.body.contains("very-secret"),
+            "{}",
+            told.body
+        );
+    }
+}
