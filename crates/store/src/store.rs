@@ -462,6 +462,15 @@ impl Store {
         }
     }
 
+    /// Since when acknowledged writes were found to be missing in the database, if this store found any (S43). The ledger recovers since
+    /// then, until a person ends that.
+    pub fn lost_since(&self) -> Option<Timestamp> {
+        match &self.0.backend {
+            Backend::Postgres(postgres) => postgres.lost_since(),
+            Backend::Memory(_) | Backend::Sqlite(_) => None,
+        }
+    }
+
     /// Ledger time.
     pub async fn now(&self) -> Result<Timestamp, StoreError> {
         match &self.0.backend {

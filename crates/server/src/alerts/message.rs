@@ -58,6 +58,10 @@ impl Message {
         // A key comes from a caller: it may not read as words, or as a link, of ours.
         let key = legible::unlinked(key);
         let what = match self.kind {
+            Kind::Review if scope == super::tail::SCOPE => {
+                "is when the database begins to lack writes that it had acknowledged (TS0064): the ledger recovers, and keys it does not \
+                 know are looked up or left to a person"
+            }
             Kind::Held => "waits for your yes or no",
             Kind::Review => "may or may not have happened; somebody must look",
             Kind::Overdue => "has waited for a person for a long time",

@@ -8,6 +8,7 @@
 
 mod mail;
 mod message;
+mod tail;
 mod ways;
 mod webhook;
 
@@ -76,6 +77,8 @@ struct Left {
     reached: [Option<Cursor>; LOOKED_AT.len()],
     /// What it would not find.
     untold: Vec<Occasion>,
+    /// Since when the ledger was said to have lost its tail.
+    tail_lost: Option<Timestamp>,
 }
 
 impl Alerts {
@@ -146,6 +149,7 @@ impl Alerts {
 
     /// Looks at some of what waits for a person, behind where the last look ended.
     async fn look(self: &Arc<Self>, left: &mut Left) -> Result<(), twicesafe_ledger::Error> {
+        tail::put_before_people(&self.shared.ledger, &mut left.tail_lost).await?;
         if self.shared.configuration().people.is_empty() {
             return Ok(());
         }

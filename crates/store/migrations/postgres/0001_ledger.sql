@@ -224,7 +224,7 @@ CREATE TYPE seldom AS (
 CREATE FUNCTION ledger_apply(
     relaxed boolean, known_key bytea, inserts intent[], numbered boolean, updates intent[], updated_ids bigint[],
     remind_at bigint, counts text, kinds bigint[], times bigint[],
-    believed bigint[], believed_versions bigint[], believed_heads bytea[], seldom seldom[],
+    believed bigint[], believed_versions bigint[], believed_heads bytea[], seldom seldom[], timeline text,
     OUT now bigint, OUT recovering_since bigint, OUT first bigint, OUT written bigint[], OUT there bytea,
     OUT mistaken bigint[]
 ) LANGUAGE plpgsql
@@ -245,6 +245,10 @@ DECLARE
     same_key boolean;
     safe boolean;
 BEGIN
+    -- Another server than the one this was decided for: it may lack what that one had acknowledged (S43).
+    IF timeline <> '' AND left(pg_walfile_name(pg_current_wal_lsn()), 8) <> timeline THEN
+        RAISE EXCEPTION 'the database is on another timeline' USING ERRCODE = 'TS003';
+    END IF;
     IF relaxed THEN
         PERFORM set_config('synchronous_commit', 'off', true);
     END IF;

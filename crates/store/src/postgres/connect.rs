@@ -12,12 +12,15 @@ use tokio_postgres::{Client, Config, Connection, Socket};
 
 use super::fitness;
 use super::home::Home;
+use super::tail::Tail;
 use super::tls::{self, Stream, Tls};
 use crate::address::{decoded, parameters};
 use crate::error::StoreError;
 
 /// How long a connection may take to come about.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
+/// How often a connection that is used is checked again: settings change beneath it, and a pooler may go over to another server.
+const CHECKED_EVERY: Duration = Duration::from_secs(5);
 /// How long a command is tried again while the database cannot be reached.
 pub(super) const AWAY_MAX: Duration = Duration::from_secs(15);
 /// How long sent bytes may stay unacknowledged, and an idle peer silent, before a connection counts as lost.
@@ -29,6 +32,9 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_
 
 /// What `ledger_apply` says when the server was set up to lose what it acknowledges.
 const UNSAFE_NOW: &str = "TS002";
+
+/// What `ledger_apply` says on another timeline than the one the command was decided for.
+const OTHER_TIMELINE: &str = "TS003";
 
 /// What went wrong, as far as it matters for what to do next.
 #[derive(Clone, Debug)]
@@ -79,6 +85,8 @@ impl Failure {
             SqlState::DATA_CORRUPTED | SqlState::INDEX_CORRUPTED => {
                 Self::Final(StoreError::Damaged(message.to_owned()))
             }
+            // The next connection looks what is there.
+            _ if number == OTHER_TIMELINE => Self::Lost(message.to_owned()),
             // Of our own functions.
             _ if number == UNSAFE_NOW => Self::Final(StoreError::UnsafeDurability(message.to_owned())),
             // The message would quote the value.
@@ -127,9 +135,29 @@ pub(super) struct Place {
     was_reached: Arc<AtomicBool>,
     /// When its operators were last told that it is away.
     told_at: Arc<std::sync::Mutex<Option<Instant>>>,
+    /// What must be there.
+    tail: Option<Arc<Tail>>,
 }
 
 impl Place {
+    /// Looks, on every connection, whether what was acknowledged is there.
+    pub(super) fn remembering(self, tail: Arc<Tail>) -> Self {
+        Self { tail: Some(tail), ..self }
+    }
+
+    /// Checks whether a connection may hold a ledger: that nothing acknowledged will be lost (S42), and that nothing was (S43).
+    async fn check(&self, client: &Client) -> Result<(), Failure> {
+        let checks = async {
+            fitness::check(client).await?;
+            match &self.tail {
+                Some(tail) => tail.check(client).await,
+                None => Ok(()),
+            }
+        };
+        let checked = tokio::time::timeout(CONNECT_MAX, checks).await;
+        checked.unwrap_or_else(|_| Err(Failure::Lost("the server does not answer".into())))
+    }
+
     async fn connect(&self) -> Result<(Client, Connection<Socket, Stream>), Failure> {
         let connected = match self.attempt(&self.config).await {
             // As libpq does: a server that cannot, or does not want it, is taken as it is where nobody insists.
@@ -152,8 +180,7 @@ impl Place {
                 tracing::debug!(error = because(&error), "a connection ended");
             }
         });
-        let checked = tokio::time::timeout(CONNECT_MAX, fitness::check(&client)).await;
-        checked.unwrap_or_else(|_| Err(Failure::Lost("the server does not answer".into())))?;
+        self.check(&client).await?;
         Ok(client)
     }
 
@@ -204,7 +231,7 @@ pub(super) fn place(url: &str) -> Result<Place, StoreError> {
         config.keepalives_idle(SILENCE_MAX).keepalives_interval(SILENCE_MAX / 5).keepalives_retries(3);
     }
     let tls = tls::of(&mut config, &said)?;
-    Ok(Place { config, tls, was_reached: Arc::default(), told_at: Arc::default() })
+    Ok(Place { config, tls, was_reached: Arc::default(), told_at: Arc::default(), tail: None })
 }
 
 /// The address without these parameters, and what they say.
@@ -221,11 +248,17 @@ fn without(url: &str, names: &[&str]) -> (String, BTreeMap<String, String>) {
     (rest, said)
 }
 
+/// A connection, and when it was last checked.
+struct Checked {
+    client: Arc<Client>,
+    at: Instant,
+}
+
 /// One connection. It is made when it is needed, and made again when it was lost.
 pub(super) struct Link {
     place: Place,
     home: Arc<Home>,
-    client: Mutex<Option<Arc<Client>>>,
+    client: Mutex<Option<Checked>>,
 }
 
 impl Link {
@@ -241,13 +274,18 @@ impl Link {
     /// Connects, if necessary; once. What must not hold a ledger any more is as good as not connected.
     pub(super) async fn client(&self) -> Result<Arc<Client>, Failure> {
         let mut held = self.client.lock().await;
-        if let Some(client) = held.as_ref().filter(|client| !client.is_closed()) {
-            return Ok(client.clone());
+        if let Some(there) = held.as_mut().filter(|there| !there.client.is_closed()) {
+            let client = there.client.clone();
+            if there.at.elapsed() >= CHECKED_EVERY {
+                self.place.check(&client).await?;
+                there.at = Instant::now();
+            }
+            return Ok(client);
         }
         *held = None;
         let place = self.place.clone();
         let client = Arc::new(self.home.run(async move { place.client().await }).await?);
-        *held = Some(client.clone());
+        *held = Some(Checked { client: client.clone(), at: Instant::now() });
         Ok(client)
     }
 

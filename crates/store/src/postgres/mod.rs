@@ -15,6 +15,7 @@ mod open;
 mod queue;
 mod read;
 mod rows;
+mod tail;
 mod time;
 mod tls;
 mod transfer;
@@ -44,6 +45,7 @@ use connect::{Failure, Link};
 use home::Home;
 use queue::{Errand, Queue};
 use read::Readers;
+use tail::Tail;
 use time::DatabaseTime;
 pub(crate) use transfer::{Importing, Snapshot};
 use worker::{Task, Worker};
@@ -60,7 +62,9 @@ pub(crate) struct Shared {
     keys: Keys,
     policies: Policies,
     dice: Dice,
-    time: DatabaseTime,
+    time: Arc<DatabaseTime>,
+    /// What was acknowledged lately, and must be there.
+    tail: Arc<Tail>,
     /// Counts of what needed no write; go along with the next one.
     tally: Mutex<Tally>,
     /// Names that somebody's own transaction was found to keep, and until when to expect that.
@@ -152,7 +156,9 @@ pub(crate) struct Postgres {
 
 impl Postgres {
     pub(crate) async fn open(url: &str, options: &Options) -> Result<Self, StoreError> {
-        let place = connect::place(url)?;
+        let time = Arc::new(DatabaseTime::default());
+        let tail = Arc::new(Tail::new(time.clone()));
+        let place = connect::place(url)?.remembering(tail.clone());
         let home = Home::start()?;
         let link = Link::new(place.clone(), home.clone());
         let shown = crate::Address::Postgres(url.to_owned()).to_string();
@@ -160,14 +166,15 @@ impl Postgres {
         let opened =
             open::ledger(&client, &shown, options.secret.as_ref()).await.map_err(Failure::into_error)?;
         let hasher = NameHasher::new(opened.hash_key);
-        let time = DatabaseTime::default();
         time.sample(opened.now, opened.recovering_since);
+        tail.opened(&opened.schema, opened.now);
         let shared = Arc::new(Shared {
             hasher,
             keys: opened.keys,
             policies: Policies::default(),
             dice: Dice::new(),
             time,
+            tail,
             tally: Mutex::default(),
             held: Mutex::default(),
             settled: options.remember.then(Mutex::default),
@@ -362,6 +369,11 @@ impl Postgres {
     /// A key that everybody who opens this ledger can derive.
     pub(crate) fn key(&self) -> [u8; 32] {
         *self.shared.hasher.key().secret()
+    }
+
+    /// Since when acknowledged writes were found to be missing.
+    pub(crate) fn lost_since(&self) -> Option<Timestamp> {
+        self.shared.tail.lost_since()
     }
 
     pub(crate) async fn recover_since(&self, since: Option<Timestamp>) -> Result<(), StoreError> {

@@ -372,6 +372,11 @@ impl Worker {
             .collect();
         let results = locked::transaction(client, &shared, &candidates).await?;
         drop(candidates);
+        let written = results.iter().filter_map(|came| match came {
+            Came::Applied(applied) if applied.changed => Some((&**applied.stored.as_ref()?, applied.at)),
+            _ => None,
+        });
+        self.shared.tail.acknowledged(written);
         let mut in_the_way = false;
         for (index, came) in indexes.iter().zip(results) {
             match came {
@@ -479,6 +484,7 @@ impl Worker {
             self.shared.count(applied.at, &applied.verdict);
             task.answer_among(&mut told, applied);
         }
+        let mut acknowledged = Vec::new();
         for ((index, mut applied), outcome) in planned.into_iter().zip(written.outcomes) {
             let task = &mut tasks[index];
             let id = match outcome {
@@ -501,6 +507,9 @@ impl Worker {
             {
                 Arc::make_mut(stored).id = id;
             }
+            // What is only visible may be lost (S7).
+            acknowledged
+                .extend(applied.stored.clone().filter(|_| !relaxed).map(|stored| (stored, applied.at)));
             match (task.hash, &applied.stored) {
                 (Some(hash), Some(stored)) => self.shared.remember(hash, stored),
                 (Some(hash), None) => self.shared.forget(&hash),
@@ -512,6 +521,7 @@ impl Worker {
             }
             task.answer_among(&mut told, applied);
         }
+        self.shared.tail.acknowledged(acknowledged.iter().map(|(stored, at)| (&**stored, *at)));
         for task in tasks.iter_mut().filter(|task| somebody_waits && task.is_open()) {
             let known = task.subjects().find_map(|subject| now_known.get(&subject)).cloned();
             match known {

@@ -19,7 +19,7 @@ use crate::plan::{Agenda, Queued, Stored};
 use crate::tally::Tally;
 
 /// Parameters of `ledger_apply`.
-const PARAMETERS: usize = 14;
+const PARAMETERS: usize = 15;
 /// So long after a first claim it is looked whether its permit is still out: seldom, by then, and what is claimed and not
 /// looked at yet has to be read by whoever asks for all permits that are out.
 const FIRST_LOOK: Duration = Duration::from_secs(5);
@@ -105,6 +105,7 @@ pub(super) async fn changes(
     let counts = batch.counted();
     let seldom = batch.seldom(&shared.row_types.seldom);
     let known_key = shared.hasher.key();
+    let timeline = shared.tail.timeline();
     let parameters: [(&(dyn ToSql + Sync), Type); PARAMETERS] = [
         (&relaxed, Type::BOOL),
         (&known_key.bytes(), Type::BYTEA),
@@ -120,6 +121,7 @@ pub(super) async fn changes(
         (&batch.believed_versions, Type::INT8_ARRAY),
         (&batch.believed_heads, Type::BYTEA_ARRAY),
         seldom.parameter(),
+        (&timeline, Type::TEXT),
     ];
     let row = client.query_typed_one(&shared.apply_sql, &parameters).await?;
     shared.time.sample(Timestamp::from_millis(get(&row, 0)?), at(&row, 1)?);

@@ -128,6 +128,24 @@ async fn s42_fsync_turned_off_beneath_an_open_ledger_stops_it() {
     database.delete().await;
 }
 
+/// `synchronous_commit` can be turned off beneath connections that stay.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s42_a_connection_that_stays_is_asked_again_at_intervals() {
+    let alone = alone().await;
+    let database = Database::create_alone(&alone).await;
+    let store = Store::open(&Address::Postgres(database.url()), Options::default()).await.unwrap();
+    permit(&store.apply_one(claim("before", &Policy::default()).into()).await.unwrap());
+    database.run("ALTER SYSTEM SET synchronous_commit = off").await;
+    database.run("SELECT pg_reload_conf()").await;
+    let noticed = soon(&store, "off", Some(Code::UnsafeDurability)).await;
+    database.run("ALTER SYSTEM RESET synchronous_commit").await;
+    database.run("SELECT pg_reload_conf()").await;
+    let mended = soon(&store, "on", None).await;
+    assert!(noticed && mended, "noticed {noticed}, mended {mended}");
+    drop(store);
+    database.delete().await;
+}
+
 /// Whether claims come to that before long: a server takes a moment to tell all of its processes.
 async fn soon(store: &Store, what: &str, expected: Option<Code>) -> bool {
     let since = Instant::now();

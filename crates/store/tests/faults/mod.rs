@@ -2,6 +2,7 @@
 
 mod absent;
 mod cut;
+mod failover;
 mod files;
 mod foreign;
 mod full;
