@@ -78,6 +78,7 @@ codes! {
     "0059" LedgerSecret "The ledger's secret is missing, or is another one."
     "0060" CommandNotStarted "The command could not be started."
     "0061" BadInputFile "A file does not have the form it should have."
+    "0062" RecordAltered "A record does not fit its seal."
     "0064" TailLost "The database lost writes that it had acknowledged."
     "0070" BadRequest "The request is not understood."
     "0071" NoSuchPage "There is nothing at this address, or not for this method."

@@ -1,7 +1,7 @@
 //! The journal: every transition, chained by hash, so that a changed or missing row is found (S40).
 //!
 //! A row holds digests, never bodies. Digests are keyed with the intent's salt, so that they say nothing once the
-//! salt is deleted.
+//! salt is deleted. Its words, who and why, enter the chain as a digest too: they can be forgotten, and the chain stays whole.
 
 use std::fmt;
 use std::sync::Arc;
@@ -181,21 +181,41 @@ impl Entry {
         hasher.update(&salt.0).update(content.bytes());
         hasher.finalize().as_bytes()[..16].try_into().ok()
     }
+
+    /// Returns the salted digest of who did it and why.
+    pub fn words(&self, salt: Option<Salt>) -> Digest {
+        static DOMAIN: Domain = Domain::new("twicesafe journal words v1");
+        let mut hasher = DOMAIN.hasher();
+        hasher.update(&salt.map_or([0; 16], |salt| salt.0));
+        put(&mut hasher, self.actor.as_str().as_bytes());
+        put(&mut hasher, self.reason.as_bytes());
+        *hasher.finalize().as_bytes().first_chunk().expect("a hash has 32 bytes")
+    }
+
+    /// Whether its words were forgotten.
+    pub fn is_forgotten(&self) -> bool {
+        self.reason.is_empty() && self.actor == Actor::forgotten()
+    }
+
+    /// Forgets its words.
+    pub fn forget(&mut self) {
+        self.actor = Actor::forgotten();
+        self.reason = "".into();
+    }
 }
 
 /// The hash that ends the chain after this row. It covers the hash before it, the row's number in its chain, and every
-/// field of the row as stored.
-pub fn link(head: &Head, number: u32, entry: &Entry, digest: Option<Digest>) -> Head {
-    static DOMAIN: Domain = Domain::new("twicesafe journal row v1");
+/// field of the row as stored; its words by their digest.
+pub fn link(head: &Head, number: u32, entry: &Entry, words: &Digest, digest: Option<Digest>) -> Head {
+    static DOMAIN: Domain = Domain::new("twicesafe journal row v2");
     let mut hasher = DOMAIN.hasher();
     hasher.update(head).update(&number.to_be_bytes());
     hasher.update(&entry.at.as_millis().to_be_bytes());
-    put(&mut hasher, entry.actor.as_str().as_bytes());
+    hasher.update(words);
     put(&mut hasher, entry.event.as_str().as_bytes());
     put(&mut hasher, entry.status.as_str().as_bytes());
     hasher.update(&[u8::from(entry.doubt)]);
     hasher.update(&entry.generation.to_be_bytes()).update(&entry.fence.number().to_be_bytes());
-    put(&mut hasher, entry.reason.as_bytes());
     put(&mut hasher, digest.as_ref().map_or(&[], |digest| digest.as_slice()));
     hasher.finalize().into()
 }
@@ -226,14 +246,40 @@ mod tests {
             content: Some(crate::Answer::of("body").content()),
         };
         let salt = Some(Salt([3; 16]));
-        let head = link(&START, 1, &entry, entry.digest(salt));
-        assert_ne!(head, link(&START, 2, &entry, entry.digest(salt)));
-        assert_ne!(head, link(&head, 1, &entry, entry.digest(salt)));
-        assert_ne!(head, link(&START, 1, &entry, entry.digest(Some(Salt([4; 16])))));
-        assert_ne!(head, link(&START, 1, &entry, None));
+        let of = |head, number, entry: &Entry, salt| {
+            link(head, number, entry, &entry.words(salt), entry.digest(salt))
+        };
+        let head = of(&START, 1, &entry, salt);
+        assert_ne!(head, of(&START, 2, &entry, salt));
+        assert_ne!(head, of(&head, 1, &entry, salt));
+        assert_ne!(head, of(&START, 1, &entry, Some(Salt([4; 16]))));
+        assert_ne!(head, link(&START, 1, &entry, &entry.words(salt), None));
         let changed = Entry { reason: "abc".into(), ..entry.clone() };
-        assert_ne!(head, link(&START, 1, &changed, entry.digest(salt)));
+        assert_ne!(head, of(&START, 1, &changed, salt));
+        let changed = Entry { actor: Actor::forgotten(), ..entry.clone() };
+        assert_ne!(head, of(&START, 1, &changed, salt));
         let changed = Entry { doubt: true, ..entry.clone() };
-        assert_ne!(head, link(&START, 1, &changed, entry.digest(salt)));
+        assert_ne!(head, of(&START, 1, &changed, salt));
+    }
+
+    #[test]
+    fn s40_a_chain_stays_whole_when_its_words_are_forgotten() {
+        let salt = Some(Salt([3; 16]));
+        let mut entry = Entry {
+            at: Timestamp::from_millis(7),
+            actor: Actor::sweep(),
+            event: Event::Rejected,
+            status: Status::Rejected,
+            doubt: false,
+            generation: 1,
+            fence: Fence::new(1),
+            reason: "ann is 90".into(),
+            content: None,
+        };
+        let words = entry.words(salt);
+        let head = link(&START, 1, &entry, &words, None);
+        entry.forget();
+        assert!(entry.is_forgotten());
+        assert_eq!(head, link(&START, 1, &entry, &words, None));
     }
 }

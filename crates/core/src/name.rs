@@ -192,6 +192,11 @@ impl Actor {
         checked("actor", text, NAME_BYTES_MAX).map(Self)
     }
 
+    /// Stands for whoever was forgotten (S40).
+    pub fn forgotten() -> Self {
+        Self("forgotten".into())
+    }
+
     /// The ledger itself, when time alone moves an intent.
     pub fn sweep() -> Self {
         Self("sweep".into())

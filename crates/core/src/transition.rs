@@ -52,6 +52,8 @@ pub enum Alert {
     Stuck,
     /// Two attempts report different external ids: it happened twice.
     DoubleEffect,
+    /// Something else than the ledger has changed its record, which is not acted on (S49).
+    Altered,
 }
 
 /// What a caller should be told beside the verdict.

@@ -131,6 +131,9 @@ pub enum Refusal {
     /// Its status does not allow it.
     #[error("this cannot be done to an intent that is {0}")]
     WrongStatus(Status),
+    /// Its record was changed by something else than the ledger (S49).
+    #[error("its record does not fit its seal: something else than Twicesafe has changed it")]
+    Altered,
     /// There is no such intent.
     #[error("there is no such intent")]
     NoSuchIntent,
@@ -154,6 +157,7 @@ impl Refusal {
             Self::Moved => Code::Moved,
             Self::TooEarly(_) => Code::TooEarly,
             Self::WrongStatus(_) => Code::WrongStatus,
+            Self::Altered => Code::RecordAltered,
             Self::NoSuchIntent => Code::NoSuchIntent,
         }
     }

@@ -88,6 +88,6 @@ pub use twicesafe_core::{
 pub use twicesafe_store::{
     Address, Applied, BadLine, Clock, Count, Cursor, Dossier, DueIntent, EarlierAnswer, Export, Exported,
     FORMAT_VERSION, Facts, Filter, Header, Import, JournalFault, JournalRow, LaneState, LedgerSecret, Line,
-    LineCodec, ManualClock, Page, SECRET_BYTES_MIN, Statistics, Store, StoreError, Stored, SystemClock,
-    Totals,
+    LineCodec, LineSeal, ManualClock, Page, SECRET_BYTES_MIN, Statistics, Store, StoreError, Stored,
+    SystemClock, Totals,
 };

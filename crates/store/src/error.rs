@@ -73,6 +73,9 @@ pub enum StoreError {
     /// Something is in it that cannot be.
     #[error("the ledger is damaged: {0}")]
     Damaged(String),
+    /// A record, or what belongs to it, is not as the ledger wrote it (S49).
+    #[error("{0} was changed by something else than Twicesafe")]
+    Altered(String),
     /// A value that the database cannot hold. It is not shown: it may be a secret.
     #[error("the database cannot hold a value ({0})")]
     Value(String),
@@ -105,6 +108,7 @@ impl StoreError {
             Self::StartAgain(_) => Code::StartAgain,
             Self::NotTrusted(_) => Code::LedgerNotTrusted,
             Self::Damaged(_) => Code::LedgerDamaged,
+            Self::Altered(_) => Code::RecordAltered,
             Self::Value(_) => Code::ValueRefused,
             Self::Address(_) => Code::LedgerAddress,
             Self::NotEmpty => Code::LedgerNotEmpty,
@@ -154,6 +158,7 @@ impl StoreError {
                 "Compare sslmode, sslrootcert, sslcert and sslkey in the address with what the server shows."
             }
             Self::Damaged(_) => "Stop writers, keep a copy, and restore the last good backup.",
+            Self::Altered(_) => "Copy the ledger, then find out who wrote to it: twicesafe journal verify.",
             Self::Value(_) => {
                 "Nothing was stored. Look for NUL characters and absurd numbers in what was given."
             }

@@ -85,7 +85,8 @@ impl Memory {
         if let (Action::Purge(_), Some(stored)) = (&order.command.action, &found) {
             order.command.action = Action::Purge(Purge { work_is_open: state.work_is_open(stored) });
         }
-        let Planned { change, applied } = plan(found.as_ref(), fresh_id, lane.as_ref(), &order, &moment);
+        let Planned { change, applied } =
+            plan(found.as_ref(), fresh_id, lane.as_ref(), &order, &moment, &self.hasher);
         state.tally.verdict(moment.now, &applied.verdict);
         let Some(change) = change else { return applied };
         let id = change.id();
@@ -101,9 +102,7 @@ impl Memory {
                 let _ = if there { state.waiting.insert(row) } else { state.waiting.remove(&row) };
             }
         }
-        if let (Some(lane), Some(place)) =
-            (&change.lane, change.after.as_ref().and_then(|stored| stored.record.place.as_ref()))
-        {
+        if let (Some(lane), Some(place)) = (&change.lane, change.place()) {
             state.lanes.insert(place.lane.as_str().to_owned(), (lane.holder, lane.applied));
         }
         match &change.after {
@@ -131,6 +130,12 @@ impl Memory {
                 state.by_hash.retain(|_, there| *there != id);
             }
         }
+        if let Some(lane) = change.left_lane() {
+            state.free_lane(lane);
+        }
+        if change.forgets() {
+            state.journals.entry(id).or_default().iter_mut().for_each(|row| row.entry.forget());
+        }
         if change.drops_request() {
             state.requests.remove(&id);
         }
@@ -150,7 +155,7 @@ impl Memory {
         let stored = Arc::new(self.by_name(name)?);
         let order = claim(&stored)?;
         let moment = Moment { dice: self.dice.roll(), ..Moment::at(self.time.read(None)) };
-        let planned = plan(Some(&stored), stored.id, None, &order, &moment);
+        let planned = plan(Some(&stored), stored.id, None, &order, &moment, &self.hasher);
         planned.change.is_none().then_some(())?;
         self.state().tally.verdict(moment.now, &planned.applied.verdict);
         Some(planned.applied)
@@ -348,6 +353,7 @@ impl Memory {
         let now = self.now();
         let state = self.state().clone();
         let facts = Facts {
+            sealed_key: self.keys.sealed().to_vec(),
             at: now,
             last_intent: state.last_intent,
             recovering_since: state.recovering_since,
@@ -455,6 +461,17 @@ impl Importing {
 }
 
 impl State {
+    /// Removes a lane that nobody is in (S15).
+    fn free_lane(&mut self, name: &str) {
+        let is_in = |stored: &Arc<Stored>| {
+            stored.record.place.as_ref().is_some_and(|place| place.lane.as_str() == name)
+        };
+        let is_held = self.lanes.get(name).is_some_and(|(holder, _)| holder.is_some());
+        if !is_held && !self.intents.values().any(is_in) {
+            self.lanes.remove(name);
+        }
+    }
+
     fn check_empty(&self) -> Result<(), StoreError> {
         if self.intents.is_empty() && self.lanes.is_empty() { Ok(()) } else { Err(StoreError::NotEmpty) }
     }

@@ -10,7 +10,9 @@ use twicesafe_core::{
 };
 
 use crate::error::StoreError;
+use crate::seal::{RequestDigest, request_digest};
 use crate::tally::{REVIEWS, Tally};
+use crate::{NameHash, NameHasher};
 
 /// What a store believes about an intent. Handed out with every answer, so that the next command about the same intent
 /// can be decided without reading it again; the version tells whether that was right.
@@ -24,6 +26,12 @@ pub struct Stored {
     pub record: Record,
     pub(crate) journal_rows: u32,
     pub(crate) journal_head: Head,
+    /// Of its name, where that was forgotten.
+    pub(crate) hash: Option<NameHash>,
+    /// Of its request, if one is kept.
+    pub(crate) request: Option<RequestDigest>,
+    /// Whether it is as the ledger wrote it. What is not is never acted on (S49).
+    pub fits_seal: bool,
 }
 
 impl Stored {
@@ -93,6 +101,13 @@ impl Applied {
         !self.changed || self.stored.as_ref().is_none_or(|stored| stored.record.claim_may_be_relaxed())
     }
 
+    /// What is said of an intent whose record somebody else has changed.
+    fn altered(at: Timestamp) -> Self {
+        let verdict = Verdict::Refuse(Refusal::Altered);
+        let alerts = vec![Alert::Altered];
+        Self { verdict, stored: None, alerts, notices: Vec::new(), at, changed: false }
+    }
+
     /// What is said of an intent that is not there, or not there any more.
     fn nobody(at: Timestamp) -> Self {
         let verdict = Verdict::Refuse(Refusal::NoSuchIntent);
@@ -107,6 +122,8 @@ pub struct JournalRow {
     pub number: u32,
     /// What it says.
     pub entry: Entry,
+    /// The salted digest of its words: what is left of them when they are forgotten.
+    pub words: Digest,
     /// The salted digest of what the destination said.
     pub digest: Option<Digest>,
     /// The hash that ends the chain here.
@@ -145,7 +162,12 @@ pub(crate) fn plan(
     lane: Option<&Lane>,
     order: &Order,
     moment: &Moment,
+    hasher: &NameHasher,
 ) -> Planned {
+    if let Some(found) = found.filter(|found| !found.fits_seal) {
+        let applied = Applied { stored: Some(found.clone()), ..Applied::altered(moment.now) };
+        return Planned { change: None, applied };
+    }
     if found.is_none() && matches!(order.target, Target::Id(_)) {
         // Whoever knows a number means an intent that was there; a claim must not make another one of it.
         return Planned { change: None, applied: Applied::nobody(moment.now) };
@@ -166,37 +188,54 @@ pub(crate) fn plan(
         Action::Claim(claim) => Some(claim),
         _ => None,
     };
+    let forgotten = after.as_ref().is_some_and(|record| record.name.is_none());
     let salt = match &after {
         Some(record) => record.salt,
         None => record.and_then(|record| record.salt),
     };
     let (mut rows, mut head) =
         found.map_or((0, journal::START), |stored| (stored.journal_rows, stored.journal_head));
-    let journal = entries
+    let mut journal: Vec<JournalRow> = entries
         .into_iter()
         .map(|entry| {
             rows += 1;
-            let digest = entry.digest(salt);
-            head = journal::link(&head, rows, &entry, digest);
-            JournalRow { number: rows, entry, digest, hash: head }
+            let (words, digest) = (entry.words(salt), entry.digest(salt));
+            head = journal::link(&head, rows, &entry, &words, digest);
+            JournalRow { number: rows, entry, words, digest, hash: head }
         })
         .collect();
+    let name_before = record.and_then(|record| record.name.as_ref());
+    if forgotten && name_before.is_some() {
+        // Only who has forgotten it, and why, is told.
+        journal.iter_mut().rev().skip(1).for_each(|row| row.entry.forget());
+    }
+    let hash = match name_before {
+        Some(name) if forgotten => Some(hasher.hash(name)),
+        _ => found.and_then(|found| found.hash).filter(|_| forgotten),
+    };
+    let is_new_generation = |after: &Record| {
+        record.is_none_or(|before| before.generation != after.generation || before.fingerprint.is_none())
+    };
+    let request = claim
+        .filter(|_| after.as_ref().is_some_and(is_new_generation))
+        .and_then(|claim| claim.request.clone());
     let stored = after.map(|record| {
+        let request = match (&request, found) {
+            (Some(request), _) => Some(request_digest(salt, request)),
+            (None, Some(found)) => found.request.filter(|_| record.wants_the_same(&found.record)),
+            (None, None) => None,
+        };
         Arc::new(Stored {
             id: found.map_or(fresh_id, |stored| stored.id),
             version: found.map_or(1, |stored| stored.version + 1),
             record,
             journal_rows: rows,
             journal_head: head,
+            hash,
+            request,
+            fits_seal: true,
         })
     });
-    let new_generation = |stored: &Arc<Stored>| {
-        found.is_none_or(|found| {
-            found.record.generation != stored.record.generation || found.record.fingerprint.is_none()
-        })
-    };
-    let request =
-        claim.filter(|_| stored.as_ref().is_some_and(new_generation)).and_then(|claim| claim.request.clone());
     let change = Change { before: found.cloned(), after: stored.clone(), journal, lane, request };
     Planned { change: Some(change), applied: applied(stored, true) }
 }
@@ -285,6 +324,35 @@ pub(crate) fn version_of(rank: i64) -> Option<i64> {
 impl Change {
     pub(crate) fn id(&self) -> IntentId {
         self.after.as_ref().or(self.before.as_ref()).expect("a change has a before or an after").id
+    }
+
+    /// Whether it is forgotten: what could identify anybody goes from its row and its journal (S40).
+    pub(crate) fn forgets(&self) -> bool {
+        let is_named =
+            |stored: &Option<Arc<Stored>>| stored.as_ref().is_some_and(|stored| stored.record.name.is_some());
+        is_named(&self.before) && self.after.is_some() && !is_named(&self.after)
+    }
+
+    /// The lane that it is in, or was in.
+    pub(crate) fn place(&self) -> Option<&Place> {
+        fn of(stored: Option<&Arc<Stored>>) -> Option<&Place> {
+            stored?.record.place.as_ref()
+        }
+        of(self.after.as_ref()).or_else(|| of(self.before.as_ref()))
+    }
+
+    /// The lane that it leaves for good: nobody else may be in it any more.
+    pub(crate) fn left_lane(&self) -> Option<&str> {
+        let before = self.before.as_ref()?.record.place.as_ref()?;
+        let stays = self.after.as_ref().is_some_and(|after| after.record.place.is_some());
+        (!stays).then(|| before.lane.as_str())
+    }
+
+    /// The hash of its name, which stays when that is forgotten; as far as it is known already.
+    pub(crate) fn hash(&self, known: Option<NameHash>, hasher: &NameHasher) -> Option<NameHash> {
+        let stored = self.after.as_ref()?;
+        let of_name = || stored.record.name.as_ref().map(|name| hasher.hash(name));
+        known.or(stored.hash).or_else(of_name)
     }
 
     /// Whether the answer has to be written, or, if there is none any more, dropped.

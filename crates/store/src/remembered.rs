@@ -84,6 +84,7 @@ pub(crate) fn is_worth_it(stored: &Stored) -> bool {
     };
     stored.record.status == Status::Done
         && stored.record.name.is_some()
+        && stored.fits_seal
         && stored.record.answer.as_ref().is_none_or(body_fits)
 }
 

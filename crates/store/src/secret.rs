@@ -189,6 +189,10 @@ impl Keys {
         blake3::derive_key(purpose, &[self.lasting, self.secret.0].concat())
     }
 
+    pub(crate) fn secret(&self) -> &LedgerSecret {
+        &self.secret
+    }
+
     /// Returns what the ledger keeps.
     pub(crate) fn sealed(&self) -> [u8; SEALED_BYTES] {
         let mut sealed = [0; SEALED_BYTES];
@@ -198,7 +202,7 @@ impl Keys {
         sealed
     }
 
-    fn unsealed(secret: LedgerSecret, sealed: &[u8]) -> Option<Self> {
+    pub(crate) fn unsealed(secret: LedgerSecret, sealed: &[u8]) -> Option<Self> {
         let (key, check) = sealed.split_first_chunk::<KEY_BYTES>()?;
         let lasting = masked(&secret, *key);
         // Compared in constant time.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use twicesafe_core::journal::{self, Head};
-use twicesafe_core::{IntentId, LaneName, Name, Status, Timestamp};
+use twicesafe_core::journal::{self, Event, Head};
+use twicesafe_core::{IntentId, LaneName, Name, Salt, Status, Timestamp};
 
 use crate::address::Address;
 use crate::error::StoreError;
@@ -132,21 +132,18 @@ impl Store {
     pub async fn dossier(&self, name: &Name) -> Result<Option<Dossier>, StoreError> {
         let Some(stored) = self.find(name).await? else { return Ok(None) };
         let id = stored.id;
-        let (journal, earlier, request) = match &self.0.backend {
-            Backend::Memory(memory) => (memory.journal(id), memory.earlier(id), memory.request(id)),
-            Backend::Sqlite(sqlite) => {
-                (sqlite.readers.journal(id)?, sqlite.readers.earlier(id)?, sqlite.readers.request(id)?)
-            }
+        let (journal, earlier) = match &self.0.backend {
+            Backend::Memory(memory) => (memory.journal(id), memory.earlier(id)),
+            Backend::Sqlite(sqlite) => (sqlite.readers.journal(id)?, sqlite.readers.earlier(id)?),
             Backend::Postgres(postgres) => {
-                let all = async {
-                    Ok((
-                        postgres.journal(id).await?,
-                        postgres.earlier(id).await?,
-                        postgres.request(id).await?,
-                    ))
-                };
+                let all = async { Ok((postgres.journal(id).await?, postgres.earlier(id).await?)) };
                 Box::pin(all).await?
             }
+        };
+        let request = match self.request(id).await {
+            // It is nothing to go by, and the check of the journal says so.
+            Err(StoreError::Altered(_)) => None,
+            request => request?,
         };
         Ok(Some(Dossier { stored, journal, earlier, request }))
     }
@@ -164,7 +161,19 @@ impl Store {
     /// intent's own row agrees about where it ends (S40).
     pub async fn verify_journal(&self, stored: &Stored) -> Result<Option<JournalFault>, StoreError> {
         let rows = self.journal(stored.id).await?;
-        Ok(fault_in(&rows, stored.journal_rows, &stored.journal_head))
+        let broken = fault_in(&rows, stored.journal_rows, &stored.journal_head, stored.record.salt);
+        if broken.is_some() {
+            return Ok(broken);
+        }
+        let at_its_end = |what| Ok(Some(JournalFault { number: stored.journal_rows, what }));
+        if !stored.fits_seal {
+            return at_its_end("the record does not fit its seal");
+        }
+        match self.request(stored.id).await {
+            Err(StoreError::Altered(_)) => at_its_end("the request does not fit the record"),
+            Err(error) => Err(error),
+            Ok(_) => Ok(None),
+        }
     }
 
     /// Intents, newest first; by the times of the agenda where a status other than `done` is asked for.
@@ -443,6 +452,16 @@ impl Store {
         }
     }
 
+    /// Returns what seals the lines of an export of this ledger (S49).
+    pub fn line_seal(&self) -> crate::LineSeal {
+        self.keys().into()
+    }
+
+    /// Returns what seals the lines of an export of another ledger, if that has the same secret.
+    pub fn line_seal_of(&self, facts: &Facts) -> Option<crate::LineSeal> {
+        facts.line_seal(self.keys().secret())
+    }
+
     /// Marks the ledger as having lost its tail since then, or ends that (S43).
     pub async fn recover_since(&self, since: Option<Timestamp>) -> Result<(), StoreError> {
         match &self.0.backend {
@@ -608,13 +627,25 @@ pub struct JournalFault {
     pub what: &'static str,
 }
 
-pub(crate) fn fault_in(rows: &[plan::JournalRow], count: u32, head: &Head) -> Option<JournalFault> {
+pub(crate) fn fault_in(
+    rows: &[plan::JournalRow],
+    count: u32,
+    head: &Head,
+    salt: Option<Salt>,
+) -> Option<JournalFault> {
     let mut last = journal::START;
+    let forgotten = rows.iter().rposition(|row| row.entry.event == Event::Forgotten).unwrap_or_default();
     for (row, number) in rows.iter().zip(1..) {
         if row.number != number {
             return Some(JournalFault { number, what: "a row is missing" });
         }
-        if row.hash != journal::link(&last, number, &row.entry, row.digest) {
+        // What was written before it was forgotten has another salt, or none, and no words.
+        let are_forgotten = (number as usize) <= forgotten && row.entry.is_forgotten();
+        let are_its_own = || [salt, None].iter().any(|salt| row.words == row.entry.words(*salt));
+        if !are_forgotten && !are_its_own() {
+            return Some(JournalFault { number, what: "the words of a row were changed" });
+        }
+        if row.hash != journal::link(&last, number, &row.entry, &row.words, row.digest) {
             return Some(JournalFault { number, what: "a row was changed" });
         }
         last = row.hash;

@@ -69,6 +69,7 @@ pages! {
     LedgerSecret "TS0059"
     CommandNotStarted "TS0060"
     BadInputFile "TS0061"
+    RecordAltered "TS0062"
     TailLost "TS0064"
     BadRequest "TS0070"
     NoSuchPage "TS0071"

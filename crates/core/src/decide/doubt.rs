@@ -99,6 +99,7 @@ impl Draft<'_> {
             (status, _) => {
                 debug_assert!(status.is_settled(), "time alone does not change {status}");
                 self.record.quiet_at = None;
+                self.leave_lane();
                 self.journal_as(Actor::sweep(), Event::Quiet, "nothing of it can arrive any more", None);
             }
         }

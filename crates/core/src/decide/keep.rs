@@ -45,7 +45,7 @@ pub(super) fn purge(mut draft: Draft<'_>, purge: Purge) -> Transition {
     draft.noted(true)
 }
 
-/// Drops bodies, salt and key text at once; the keyed hash stays, so that it does not happen again (S40).
+/// Drops everything that could identify anybody at once; the keyed hash stays, so that it does not happen again (S40).
 pub(super) fn forget(mut draft: Draft<'_>, forget: &Forget) -> Transition {
     draft.lapse();
     if !draft.record.status.is_settled() {
@@ -62,6 +62,10 @@ pub(super) fn forget(mut draft: Draft<'_>, forget: &Forget) -> Transition {
     draft.record.last_settle = None;
     draft.record.last_evidence = None;
     draft.record.last_decision = None;
+    draft.record.answer = None;
+    draft.record.step = None;
+    draft.record.requested_by = Actor::forgotten();
+    draft.leave_lane();
     draft.journal(Event::Forgotten, &forget.reason);
     draft.noted(true)
 }

@@ -194,6 +194,13 @@ impl<'a> Draft<'a> {
         self.record.kept = None;
     }
 
+    /// Leaves the lane of an intent that was forgotten, unless something of it can still arrive: then it does so later.
+    fn leave_lane(&mut self) {
+        if self.record.name.is_none() && self.record.quiet_at.is_none() {
+            self.record.place = None;
+        }
+    }
+
     /// A fresh start: what the old generation came to stays with it (S29).
     fn start_generation(&mut self) {
         self.rest_in(Status::Ready);

@@ -19,6 +19,7 @@ pub(super) enum Kind {
     Stranded,
     Stuck,
     DoubleEffect,
+    Altered,
 }
 
 impl Kind {
@@ -32,6 +33,7 @@ impl Kind {
             Self::Stranded => "stranded",
             Self::Stuck => "stuck",
             Self::DoubleEffect => "double-effect",
+            Self::Altered => "altered",
         }
     }
 }
@@ -75,6 +77,7 @@ impl Message {
             }
             Kind::Stuck => "has not happened, and nothing more happens by itself",
             Kind::DoubleEffect => "HAPPENED TWICE: two attempts report different external ids",
+            Kind::Altered => "WAS CHANGED by something else than Twicesafe, and is not acted on (TS0062)",
         };
         format!("{scope} `{key}` {what}")
     }

@@ -443,6 +443,8 @@ impl<T: Eq + Hash> Remembered<T> {
 fn kind_of(stored: &Stored, now: Timestamp) -> Option<Kind> {
     let record = &stored.record;
     match record.status {
+        // Whatever it says: it is not what the ledger wrote.
+        _ if !stored.fits_seal => Some(Kind::Altered),
         Status::Held => Some(Kind::Held),
         Status::Review => Some(Kind::Review),
         Status::Retryable if record.due_at.is_none() && record.tries >= record.policy.attempts_max => {

@@ -135,7 +135,7 @@ pub(crate) fn status_of(code: Code) -> StatusCode {
         | Code::LinkInvalid => StatusCode::FORBIDDEN,
         Code::Superseded => StatusCode::PRECONDITION_FAILED,
         Code::Gone => StatusCode::GONE,
-        Code::Review | Code::Held | Code::GivenUp => StatusCode::LOCKED,
+        Code::Review | Code::Held | Code::GivenUp | Code::RecordAltered => StatusCode::LOCKED,
         Code::Refused => StatusCode::FAILED_DEPENDENCY,
         Code::Pending
         | Code::StaleFence
@@ -203,6 +203,7 @@ impl From<Refusal> for Problem {
             Refusal::OwnRequest => "Ask somebody else.",
             Refusal::Moved | Refusal::WrongStatus(_) => "Look at the intent again, then decide.",
             Refusal::TooEarly(_) => "Wait until then, look at the destination again, and decide.",
+            Refusal::Altered => "Tell who runs the ledger: twicesafe journal verify.",
             Refusal::NoSuchIntent => "Check scope and key.",
             Refusal::DecidedOtherwise(_) => "The first decision stands; talk to who made it.",
             Refusal::NotHolder => {

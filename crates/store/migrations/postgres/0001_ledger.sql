@@ -32,6 +32,7 @@ CREATE TYPE entry AS (
     generation      bigint,
     fence           bigint,
     reason          text,
+    words           bytea,                      -- the digest of actor and reason, which are dropped when the intent is forgotten
     digest          bytea,
     hash            bytea
 );
@@ -77,6 +78,8 @@ CREATE TABLE intent (
     keep_until      bigint NOT NULL,            -- when to look whether it can be purged
     answer_head     text,                       -- what the destination said in the present generation
     answer_body     bytea,                      -- empty when it was too large to keep
+    request_digest  bytea,                      -- of the request that is kept
+    seal            bytea NOT NULL,             -- a keyed digest of all before it: what was changed by hand is not acted on
     request         bytea,                      -- what would be sent, kept for what the server sends later
     wake_at         bigint,                     -- while a permit is out: when time alone changes something; see reminder
     entries         entry[] NOT NULL            -- the last of its journal
@@ -85,6 +88,7 @@ ALTER TABLE intent
     ALTER answer_body SET STORAGE EXTERNAL, ALTER request SET STORAGE EXTERNAL, ALTER entries SET STORAGE EXTERNAL;
 CREATE INDEX intent_by_scope ON intent (scope, id);
 CREATE INDEX intent_by_work ON intent (work, id) WHERE work IS NOT NULL;
+CREATE INDEX intent_by_lane ON intent (lane) WHERE lane IS NOT NULL;
 
 -- What the destination said in earlier generations.
 CREATE TABLE earlier_answer (
@@ -104,7 +108,8 @@ CREATE VIEW belief AS
         i.id, i.hash, i.version, i.scope, i.key, i.status, i.doubt, i.generation, i.fence, i.tries, i.recipe, i.fingerprint,
         i.policy, i.permit, i.claim_id, i.holder, i.granted_at, i.lease_until, i.send_by, i.due_at, i.external_id, i.source,
         i.work, i.step, i.lane, i.lane_version, i.requested_by, i.created_at, i.settled_at, i.tombstone, i.settle_receipt,
-        i.detail, i.salt, i.journal_rows, i.journal_head, i.keep_until, i.answer_head, i.answer_body
+        i.detail, i.salt, i.journal_rows, i.journal_head, i.keep_until, i.answer_head, i.answer_body,
+        i.request_digest, i.seal
     FROM intent i;
 
 -- Append-only: every transition. The last entries of an intent are in its own row, where a claim and a settle write them
@@ -116,7 +121,8 @@ CREATE TABLE journal_page (
     PRIMARY KEY (intent, first)
 );
 CREATE VIEW journal AS
-    SELECT j.intent, e.number, e.at, e.actor, e.event, e.status, e.doubt, e.generation, e.fence, e.reason, e.digest, e.hash
+    SELECT j.intent, e.number, e.at, e.actor, e.event, e.status, e.doubt, e.generation, e.fence, e.reason,
+        e.words, e.digest, e.hash
     FROM (
         SELECT p.intent, p.entries FROM journal_page p
         UNION ALL
@@ -183,7 +189,8 @@ CREATE VIEW tallied AS
 
 -- What few batches have. Rows of `agenda_after` are new: what was there before is in `agenda_before`. Of entries that are
 -- `paged`, what is there first becomes a page of its own. Those `answered` keep the answer they have. Requests stay where
--- none comes, but for `unrequested`. But for `removals`, an intent is given by its position in the batch.
+-- none comes, but for `unrequested`. Of those `forgotten` the words of the journal go, and the work; of those `unplaced` the lane, which
+-- goes as well if it is one of `left_lanes` and nobody is in it any more. But for `removals`, an intent is given by its position in the batch.
 CREATE TYPE seldom AS (
     removals         bigint[],
     removed_versions bigint[],
@@ -201,13 +208,28 @@ CREATE TYPE seldom AS (
     lane_changes     bigint[],
     lanes            lane[],
     waiting_before   lane_waiting[],
-    waiting_after    lane_waiting[]
+    waiting_after    lane_waiting[],
+    forgotten        bigint[],
+    unplaced         bigint[],
+    left_lanes       text[]
 );
 
 -- Functions, because their plans are made once a connection, behind a pooler too: planned anew each time, as the statements
 -- of a pooled connection are, these take longer to plan than to carry out. A plan that is kept must not depend on how full
 -- the tables happened to be when it was made, so no table is joined to an array, nor asked with EXISTS, which could read
 -- all of it: rows are found one by one, by subqueries that can only follow an index, and then by where they are (ctid).
+
+-- Entries up to a number without their words: who and why.
+CREATE FUNCTION ledger_forget(kept entry[], up_to bigint) RETURNS entry[] LANGUAGE sql IMMUTABLE
+SET search_path FROM CURRENT
+AS $$
+    SELECT coalesce(array_agg(
+        ROW(
+            e.number, e.at, CASE WHEN e.number > up_to THEN e.actor ELSE 'forgotten' END, e.event, e.status, e.doubt, e.generation,
+            e.fence, CASE WHEN e.number > up_to THEN e.reason ELSE '' END, e.words, e.digest, e.hash)::entry
+        ORDER BY e.number), '{}')
+    FROM unnest(kept) e
+$$;
 
 -- Writes a batch of changes, each entirely or not at all; says which. A change is left out when its intent exists already, or
 -- no longer has the version it was decided on. Changes have positions: first those that are inserted, then those that are
@@ -268,14 +290,14 @@ BEGIN
                 id, hash, version, scope, key, status, doubt, generation, fence, tries, recipe, fingerprint, policy, permit,
                 claim_id, holder, granted_at, lease_until, send_by, due_at, external_id, source, work, step, lane,
                 lane_version, requested_by, created_at, settled_at, tombstone, settle_receipt, detail, salt, journal_rows,
-                journal_head, keep_until, answer_head, answer_body, request, wake_at, entries)
+                journal_head, keep_until, answer_head, answer_body, request_digest, seal, request, wake_at, entries)
             SELECT
                 coalesce(ids[n.ordinality], first + n.ordinality - 1), n.hash, n.version, n.scope, n.key, n.status, n.doubt,
                 n.generation, n.fence, n.tries,
                 n.recipe, n.fingerprint, n.policy, n.permit, n.claim_id, n.holder, n.granted_at, n.lease_until, n.send_by,
                 n.due_at, n.external_id, n.source, n.work, n.step, n.lane, n.lane_version, n.requested_by, n.created_at,
                 n.settled_at, n.tombstone, n.settle_receipt, n.detail, n.salt, n.journal_rows, n.journal_head, n.keep_until,
-                n.answer_head, n.answer_body, n.request, n.wake_at, n.entries
+                n.answer_head, n.answer_body, n.request_digest, n.seal, n.request, n.wake_at, n.entries
             FROM unnest(inserts) WITH ORDINALITY n
             ON CONFLICT (hash) DO NOTHING
             RETURNING id)
@@ -333,6 +355,7 @@ BEGIN
                 keep_until = CASE WHEN i.tombstone <> n.tombstone THEN n.keep_until ELSE i.keep_until END,
                 answer_head = CASE WHEN more AND n.position = ANY (rare.answered) THEN i.answer_head ELSE n.answer_head END,
                 answer_body = CASE WHEN more AND n.position = ANY (rare.answered) THEN i.answer_body ELSE n.answer_body END,
+                request_digest = n.request_digest, seal = n.seal,
                 request = CASE WHEN n.request IS NOT NULL OR more AND n.position = ANY (rare.unrequested) THEN n.request
                                ELSE i.request END,
                 wake_at = n.wake_at,
@@ -377,6 +400,18 @@ BEGIN
         FOREACH place IN ARRAY rare.buried LOOP
             DELETE FROM earlier_answer WHERE intent = written[place];
         END LOOP;
+        FOREACH place IN ARRAY rare.forgotten LOOP
+            UPDATE journal_page SET entries = ledger_forget(entries, updates[place - inserted].journal_rows)
+            WHERE intent = written[place];
+            UPDATE intent SET
+                work = NULL, step = NULL,
+                entries = ledger_forget(
+                    entries, updates[place - inserted].journal_rows - cardinality(updates[place - inserted].entries))
+            WHERE id = written[place];
+        END LOOP;
+        FOREACH place IN ARRAY rare.unplaced LOOP
+            UPDATE intent SET lane = NULL, lane_version = NULL WHERE id = written[place];
+        END LOOP;
         -- Lanes are locked by whoever changes them.
         FOR i IN 1 .. cardinality(rare.lanes) LOOP
             UPDATE lane SET holder = rare.lanes[i].holder, applied = rare.lanes[i].applied
@@ -404,6 +439,11 @@ BEGIN
             SELECT n.status, n.wake_at, written[n.intent], n.due_at, n.scope
             FROM unnest(rare.agenda_after) n WHERE written[n.intent] IS NOT NULL;
         END IF;
+        FOR i IN 1 .. cardinality(rare.left_lanes) LOOP
+            DELETE FROM lane WHERE name = rare.left_lanes[i] AND holder IS NULL
+            AND (SELECT w.intent FROM lane_waiting w WHERE w.lane = rare.left_lanes[i] LIMIT 1) IS NULL
+            AND (SELECT i.id FROM intent i WHERE i.lane = rare.left_lanes[i] LIMIT 1) IS NULL;
+        END LOOP;
         IF cardinality(rare.reminded) > 0 THEN
             INSERT INTO reminder (kind, at, intents)
             SELECT n.kind, n.at, range_agg(int8range(written[n.position], written[n.position] + 1))
@@ -555,7 +595,12 @@ BEGIN
     END IF;
     INSERT INTO lane (name) SELECT n FROM unnest(free) n ON CONFLICT (name) DO NOTHING;
     FOREACH this_name IN ARRAY free LOOP
-        PERFORM FROM lane l WHERE l.name = this_name FOR UPDATE;
+        -- Whoever had it may have removed it.
+        LOOP
+            PERFORM FROM lane l WHERE l.name = this_name FOR UPDATE;
+            EXIT WHEN FOUND;
+            INSERT INTO lane (name) VALUES (this_name) ON CONFLICT (name) DO NOTHING;
+        END LOOP;
         this_id := nextval('intent_number');
         RETURN QUERY
         SELECT l.name, l.holder, l.applied, this_id, w.rank, w.intent, w.until

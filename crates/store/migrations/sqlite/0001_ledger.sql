@@ -54,11 +54,14 @@ CREATE TABLE intent (
     salt            BLOB,
     journal_rows    INTEGER NOT NULL,
     journal_head    BLOB NOT NULL,
-    keep_until      INTEGER NOT NULL            -- when to look whether it can be purged
+    keep_until      INTEGER NOT NULL,           -- when to look whether it can be purged
+    request_digest  BLOB,                       -- of the request that is kept
+    seal            BLOB NOT NULL               -- a keyed digest of the row and its answer: what was changed by hand is not acted on
 );
 CREATE INDEX intent_by_scope ON intent (scope);
 CREATE INDEX intent_by_keep_until ON intent (keep_until);
 CREATE INDEX intent_by_work ON intent (work) WHERE work IS NOT NULL;
+CREATE INDEX intent_by_lane ON intent (lane) WHERE lane IS NOT NULL;
 
 -- What the destination said in the present generation. Rowid tables: a body in a WITHOUT ROWID row would spill.
 CREATE TABLE answer (
@@ -130,6 +133,7 @@ CREATE TABLE journal (
     generation      INTEGER NOT NULL,
     fence           INTEGER NOT NULL,
     reason          TEXT NOT NULL,
+    words           BLOB NOT NULL,              -- the digest of actor and reason, which are dropped when the intent is forgotten
     digest          BLOB,
     hash            BLOB NOT NULL,
     PRIMARY KEY (intent, number)

@@ -12,9 +12,10 @@ use twicesafe_core::{
 use super::Shared;
 use super::rows::{Field, Inner, Rows};
 use crate::NameHash;
-use crate::codec::{self, Policies};
+use crate::codec;
 use crate::error::StoreError;
 use crate::plan::{Agenda, Change, JournalRow, Stored};
+use crate::seal::{RowCodec, Seal};
 use crate::tally::Tally;
 
 /// A change on its way into the table.
@@ -30,6 +31,7 @@ pub(super) struct Line {
     detail: Option<String>,
     claim_id: Option<[u8; 16]>,
     receipt: Option<[u8; 32]>,
+    seal: Option<Seal>,
     /// What is added to its journal.
     entries: Rows,
     /// When it was decided.
@@ -49,14 +51,16 @@ impl Line {
         tally.verdict(at, verdict);
         let record = change.after.as_ref().map(|after| &after.record);
         let first = change.before.is_none();
-        let policy = record.filter(|_| first).map(|record| shared.policies.text(&record.policy));
+        let policy = record.filter(|_| first).map(|record| shared.rows.policies.text(&record.policy));
         let detail = record.and_then(codec::detail_text);
         let claim_id =
             record.and_then(|record| record.attempt.as_ref()).map(|attempt| attempt.claim_id.bytes());
         let receipt = record.and_then(|record| record.last_settle.as_ref()).map(codec::receipt_bytes);
+        let seal = change.after.as_ref().zip(change.hash(hash, &shared.hasher));
+        let seal = seal.map(|(after, hash)| shared.rows.seal(after, &hash));
         let mut entries = Rows::of(&shared.row_types.entry);
         change.journal.iter().for_each(|row| entries.push(entry_fields(row)));
-        Self { id, hash, tally, policy, detail, claim_id, receipt, entries, at, change }
+        Self { id, hash, tally, policy, detail, claim_id, receipt, seal, entries, at, change }
     }
 
     /// The hash of its name, for what is not there yet.
@@ -120,7 +124,7 @@ pub(super) fn wake_at(stored: &Stored) -> Option<Timestamp> {
     (line.status == Status::Pending && line.due_at.is_none()).then_some(line.wake_at)
 }
 
-fn entry_fields(row: &JournalRow) -> [Field<'_>; 11] {
+fn entry_fields(row: &JournalRow) -> [Field<'_>; 12] {
     let entry = &row.entry;
     [
         Field::int(Some(row.number)),
@@ -132,13 +136,14 @@ fn entry_fields(row: &JournalRow) -> [Field<'_>; 11] {
         Field::int(Some(entry.generation)),
         Field::Int(Some(entry.fence.number() as i64)),
         Field::Text(Some(&entry.reason)),
+        Field::bytes(Some(&row.words)),
         Field::bytes(row.digest.as_ref()),
         Field::bytes(Some(&row.hash)),
     ]
 }
 
 /// The columns of an intent, in their order.
-pub(super) const COLUMNS: [Column; 41] = [
+pub(super) const COLUMNS: [Column; 43] = [
     Column("id", |line| Field::int(line.id.map(IntentId::number))),
     Column("hash", |line| Field::bytes(line.hash.as_ref())),
     Column("version", |line| Field::int(line.after().map(|after| after.version))),
@@ -179,6 +184,8 @@ pub(super) const COLUMNS: [Column; 41] = [
     Column("keep_until", |line| Field::at(line.record().map(Record::keep_until))),
     Column("answer_head", |line| Field::text(line.answer().map(|answer| &*answer.head))),
     Column("answer_body", |line| Field::Bytes(line.answer().and_then(Answer::bytes).map(|body| &body[..]))),
+    Column("request_digest", |line| Field::bytes(line.after().and_then(|after| after.request.as_ref()))),
+    Column("seal", |line| Field::bytes(line.seal.as_ref())),
     Column("request", |line| Field::Bytes(line.change.request.as_deref())),
     Column("wake_at", |line| Field::at(line.wake_at())),
     Column("entries", |line| Field::Rows(&line.entries)),
@@ -238,7 +245,7 @@ pub(super) fn needed<T>(value: Option<T>, what: &str) -> Result<T, StoreError> {
 }
 
 /// A row of the table, all columns in their order, as a record.
-pub(super) fn stored(row: &impl Columns, policies: &Policies) -> Result<Stored, StoreError> {
+pub(super) fn stored(row: &impl Columns, rows: &RowCodec) -> Result<Stored, StoreError> {
     let invalid = |error: twicesafe_core::InvalidName| damaged(&error.to_string());
     let text = |index| get::<Option<&str>>(row, index);
     let name = match (text(3)?, text(4)?) {
@@ -275,7 +282,7 @@ pub(super) fn stored(row: &impl Columns, policies: &Policies) -> Result<Stored, 
         status: needed(text(5)?.and_then(Status::from_word), "a status nobody knows")?,
         doubt: get(row, 6)?,
         fingerprint,
-        policy: policies.policy(get(row, 12)?)?,
+        policy: rows.policies.policy(get(row, 12)?)?,
         fence: Fence::new(get::<i64>(row, 8)?.unsigned_abs()),
         tries: number(row, 9)?,
         attempt,
@@ -312,13 +319,17 @@ pub(super) fn stored(row: &impl Columns, policies: &Policies) -> Result<Stored, 
             },
         });
     }
-    Ok(Stored {
+    let found = Stored {
         id: IntentId::new(get(row, 0)?),
         version: get(row, 2)?,
         record,
         journal_rows: number(row, 33)?,
         journal_head: needed(bytes(row, 34)?, "an intent without a journal")?,
-    })
+        hash: None,
+        request: bytes(row, 38)?,
+        fits_seal: false,
+    };
+    Ok(rows.checked(found, &hash(row)?, get(row, 39)?))
 }
 
 /// The hash of its name, in the same row.

@@ -174,7 +174,8 @@ pub(super) async fn inside(
         let told = found.and_then(|found| told_of_open_work(order, found, &works));
         let order = told.as_ref().unwrap_or(order);
         let fresh_id = lane.as_ref().map_or(IntentId::new(0), |lane| lane.me);
-        let Planned { change, applied } = plan(found, fresh_id, lane.as_ref(), order, &moment);
+        let Planned { change, applied } =
+            plan(found, fresh_id, lane.as_ref(), order, &moment, &shared.hasher);
         let Some(change) = change else {
             shared.count(moment.now, &applied.verdict);
             results[index] = Came::Applied(applied);

@@ -33,11 +33,11 @@ use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
 use twicesafe_core::{Action, IntentId, Name, Status, Timestamp, Verdict};
 
-use crate::codec::Policies;
 use crate::error::StoreError;
 use crate::plan::{Applied, JournalRow, Order, Stored, Target};
 use crate::query::{Cursor, DueIntent, EarlierAnswer, Path};
 use crate::remembered::Remembered;
+use crate::seal::RowCodec;
 use crate::secret::Keys;
 use crate::tally::Tally;
 use crate::{Dice, NameHash, NameHasher, Options, QUEUE_MAX};
@@ -60,7 +60,7 @@ const CONNECTIONS: usize = 4;
 pub(crate) struct Shared {
     hasher: NameHasher,
     keys: Keys,
-    policies: Policies,
+    rows: RowCodec,
     dice: Dice,
     time: Arc<DatabaseTime>,
     /// What was acknowledged lately, and must be there.
@@ -170,8 +170,8 @@ impl Postgres {
         tail.opened(&opened.schema, opened.now);
         let shared = Arc::new(Shared {
             hasher,
+            rows: RowCodec::new(&opened.keys),
             keys: opened.keys,
-            policies: Policies::default(),
             dice: Dice::new(),
             time,
             tail,

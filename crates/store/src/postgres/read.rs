@@ -9,7 +9,7 @@ use bytes::Bytes;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row};
 use twicesafe_core::journal::{Entry, Event};
-use twicesafe_core::{Actor, Answer, Body, ExternalId, Fence, IntentId, Status, Timestamp};
+use twicesafe_core::{Actor, Answer, Body, ExternalId, Fence, IntentId, Salt, Status, Timestamp};
 
 use super::Shared;
 use super::columns::{self, at, bytes, damaged, get, needed, number};
@@ -20,6 +20,7 @@ use crate::codec;
 use crate::error::StoreError;
 use crate::plan::{JournalRow, Stored};
 use crate::query::{Cursor, DueIntent, EarlierAnswer, Path};
+use crate::seal::request_digest;
 
 /// Connections for reading.
 const READERS: usize = 2;
@@ -153,7 +154,7 @@ impl Readers {
         };
         rows.iter()
             .map(|row| {
-                let stored = columns::stored(row, &self.shared.policies)?;
+                let stored = columns::stored(row, &self.shared.rows)?;
                 let wake_at: Option<i64> = get(row, row.len() - 1)?;
                 let cursor = Cursor { wake_at: wake_at.unwrap_or(i64::MAX), id: stored.id.number() };
                 Ok((stored, cursor))
@@ -310,7 +311,8 @@ impl Readers {
     }
 
     pub(super) async fn journal(&self, id: IntentId) -> Result<Vec<JournalRow>, StoreError> {
-        let sql = "SELECT number, at, actor, event, status, doubt, generation, fence, reason, digest, hash
+        let sql =
+            "SELECT number, at, actor, event, status, doubt, generation, fence, reason, words, digest, hash
                    FROM @journal WHERE intent = $1 ORDER BY number";
         let rows = self.rows(sql, &[(&id.number(), Type::INT8)]).await?;
         rows.iter().map(journal_row).collect()
@@ -324,10 +326,9 @@ impl Readers {
     }
 
     pub(super) async fn request(&self, id: IntentId) -> Result<Option<Bytes>, StoreError> {
-        let rows =
-            self.rows("SELECT request FROM @intent WHERE id = $1", &[(&id.number(), Type::INT8)]).await?;
-        let body: Option<Option<Vec<u8>>> = rows.first().map(|row| get(row, 0)).transpose()?;
-        Ok(body.flatten().map(Bytes::from))
+        let sql = "SELECT request, request_digest, salt FROM @intent WHERE id = $1 AND request IS NOT NULL";
+        let rows = self.rows(sql, &[(&id.number(), Type::INT8)]).await?;
+        rows.first().map(|row| kept_request(row, id)).transpose()
     }
 
     pub(super) async fn tallies(
@@ -353,7 +354,7 @@ pub(super) async fn look(
     let values: Parameters<'_> = &[(&hashes, Type::BYTEA_ARRAY), (&ids, Type::INT8_ARRAY)];
     let rows = client.query_typed(&shared.look_sql, values).await?;
     let found: Result<_, StoreError> =
-        rows.iter().map(|row| Ok((columns::hash(row)?, columns::stored(row, &shared.policies)?))).collect();
+        rows.iter().map(|row| Ok((columns::hash(row)?, columns::stored(row, &shared.rows)?))).collect();
     Ok(found?)
 }
 
@@ -400,6 +401,15 @@ pub(super) fn earlier_answer(row: &Row) -> Result<EarlierAnswer, StoreError> {
     })
 }
 
+/// A request, with its digest and the salt of that behind it.
+pub(super) fn kept_request(row: &Row, id: IntentId) -> Result<Bytes, StoreError> {
+    let (body, salt): (&[u8], _) = (get(row, 0)?, bytes(row, 2)?.map(Salt));
+    if bytes(row, 1)? != Some(request_digest(salt, body)) {
+        return Err(StoreError::Altered(format!("the request of {id}")));
+    }
+    Ok(Bytes::copy_from_slice(body))
+}
+
 pub(super) fn journal_row(row: &Row) -> Result<JournalRow, StoreError> {
     let entry = Entry {
         at: Timestamp::from_millis(get(row, 1)?),
@@ -415,7 +425,8 @@ pub(super) fn journal_row(row: &Row) -> Result<JournalRow, StoreError> {
     Ok(JournalRow {
         number: number(row, 0)?,
         entry,
-        digest: bytes(row, 9)?,
-        hash: needed(bytes(row, 10)?, "a journal row without a hash")?,
+        words: needed(bytes(row, 9)?, "a journal row without its words' digest")?,
+        digest: bytes(row, 10)?,
+        hash: needed(bytes(row, 11)?, "a journal row without a hash")?,
     })
 }

@@ -11,7 +11,7 @@ use twicesafe_core::{IntentId, Noted, Status, Timestamp, Verdict};
 use super::columns::{self, Line, at, get, needed};
 use super::connect::{Failure, Link};
 use super::open::MIGRATION_LOCK;
-use super::read::{earlier_answer, journal_row};
+use super::read::{earlier_answer, journal_row, kept_request};
 use super::write::{self, Outcome};
 use super::{Postgres, Shared, read};
 use crate::codec;
@@ -34,6 +34,7 @@ impl Postgres {
             recovering_since: at(row, 1)?,
             hash_key: HashKey::kept(get(row, 2)?)?,
             last_intent: get(row, 3)?,
+            sealed_key: self.shared.keys.sealed().to_vec(),
         };
         Ok(Snapshot { within, facts })
     }
@@ -103,7 +104,7 @@ impl Snapshot {
         let mut intents = Vec::with_capacity(rows.len());
         for row in &rows {
             intents.push(Exported {
-                stored: columns::stored(row, &self.within.shared.policies)?,
+                stored: columns::stored(row, &self.within.shared.rows)?,
                 hash: Some(columns::hash(row)?),
                 keep_until: Timestamp::from_millis(get(row, row.len() - 1)?),
                 journal: Vec::new(),
@@ -125,11 +126,11 @@ impl Snapshot {
 
     async fn journals(&self, ids: &[i64]) -> Result<HashMap<i64, Vec<JournalRow>>, StoreError> {
         let sql =
-            "SELECT number, at, actor, event, status, doubt, generation, fence, reason, digest, hash, intent
+            "SELECT number, at, actor, event, status, doubt, generation, fence, reason, words, digest, hash, intent
                    FROM @journal WHERE intent = ANY ($1) ORDER BY intent, number";
         let mut journals: HashMap<i64, Vec<JournalRow>> = HashMap::new();
         for row in &self.within.rows(sql, &[(&ids, Type::INT8_ARRAY)]).await? {
-            journals.entry(get(row, 11)?).or_default().push(journal_row(row)?);
+            journals.entry(get(row, 12)?).or_default().push(journal_row(row)?);
         }
         Ok(journals)
     }
@@ -145,9 +146,13 @@ impl Snapshot {
     }
 
     async fn requests(&self, ids: &[i64]) -> Result<HashMap<i64, Bytes>, StoreError> {
-        let sql = "SELECT id, request FROM @intent WHERE id = ANY ($1) AND request IS NOT NULL";
+        let sql = "SELECT request, request_digest, salt, id FROM @intent WHERE id = ANY ($1) AND request IS NOT NULL";
         let rows = self.within.rows(sql, &[(&ids, Type::INT8_ARRAY)]).await?;
-        rows.iter().map(|row| Ok((get(row, 0)?, get::<Vec<u8>>(row, 1)?.into()))).collect()
+        let request = |row: &Row| {
+            let id = get(row, 3)?;
+            Ok((id, kept_request(row, IntentId::new(id))?))
+        };
+        rows.iter().map(request).collect()
     }
 
     pub(crate) async fn lanes(&self, after: &str, limit: usize) -> Result<Vec<LaneState>, StoreError> {

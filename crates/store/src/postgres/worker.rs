@@ -316,7 +316,8 @@ impl Worker {
                 Belief::Unread => continue,
             };
             let moment = Moment { dice: shared.dice.roll(), recovering_since, ..Moment::at(now) };
-            let Planned { change, applied } = plan(found, IntentId::new(0), None, &task.order, &moment);
+            let Planned { change, applied } =
+                plan(found, IntentId::new(0), None, &task.order, &moment, &shared.hasher);
             let Some(change) = change else {
                 if was_read {
                     shared.count(moment.now, &applied.verdict);

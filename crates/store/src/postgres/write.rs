@@ -132,7 +132,7 @@ pub(super) async fn changes(
     // It is written: what cannot be read of what was there is left to whoever asks for it alone.
     let there = get::<Option<&[u8]>>(&row, 4)?.and_then(|rows| inner_rows(rows).ok()).unwrap_or_default();
     let found = there.iter().filter_map(|row| {
-        Some((columns::hash(row).ok()?, Arc::new(columns::stored(row, &shared.policies).ok()?)))
+        Some((columns::hash(row).ok()?, Arc::new(columns::stored(row, &shared.rows).ok()?)))
     });
     let mut found: HashMap<NameHash, Arc<Stored>> = found.collect();
     if !found.is_empty() {
@@ -183,6 +183,9 @@ struct Batch {
     reminder_times: Vec<i64>,
     reminded: Vec<i64>,
     paged: Vec<i64>,
+    forgotten: Vec<i64>,
+    unplaced: Vec<i64>,
+    left_lanes: Vec<String>,
     counts: Vec<serde_json::Value>,
     believed: Vec<i64>,
     believed_versions: Vec<i64>,
@@ -217,6 +220,9 @@ impl Batch {
             reminder_times: Vec::new(),
             reminded: Vec::new(),
             paged: Vec::new(),
+            forgotten: Vec::new(),
+            unplaced: Vec::new(),
+            left_lanes: Vec::new(),
             counts: Vec::new(),
             believed: Vec::new(),
             believed_versions: Vec::new(),
@@ -263,8 +269,14 @@ impl Batch {
         {
             self.paged.push(position);
         }
-        if let (Some(lane), Some(place)) = (&change.lane, after.and_then(|after| after.record.place.as_ref()))
-        {
+        if change.forgets() {
+            self.forgotten.push(position);
+        }
+        if let Some(lane) = change.left_lane() {
+            self.unplaced.extend(after.map(|_| position));
+            self.left_lanes.push(lane.to_owned());
+        }
+        if let (Some(lane), Some(place)) = (&change.lane, change.place()) {
             self.lane_changes.push(position);
             let name = Field::Text(Some(place.lane.as_str()));
             let holder = Field::int(lane.holder.map(IntentId::number));
@@ -351,7 +363,8 @@ impl Batch {
     fn seldom(&self, row_type: &RowType) -> Rows {
         let kinds: Vec<Option<&str>> = self.reminder_kinds.iter().copied().map(Some).collect();
         let not_kept: Vec<Option<&str>> = self.not_kept.iter().map(Option::as_deref).collect();
-        let fields = self.seldom_fields(&kinds, &not_kept);
+        let left_lanes: Vec<Option<&str>> = self.left_lanes.iter().map(|lane| Some(&**lane)).collect();
+        let fields = self.seldom_fields(&kinds, &not_kept, &left_lanes);
         let mut seldom = Rows::of(row_type);
         if !fields.iter().all(|(_, field)| field.is_empty()) {
             seldom.push(fields.map(|(_, field)| field));
@@ -364,7 +377,8 @@ impl Batch {
         &'a self,
         reminder_kinds: &'a [Option<&'a str>],
         not_kept: &'a [Option<&'a str>],
-    ) -> [(&'static str, Field<'a>); 17] {
+        left_lanes: &'a [Option<&'a str>],
+    ) -> [(&'static str, Field<'a>); 20] {
         [
             ("removals", Field::Ints(&self.removals)),
             ("removed_versions", Field::Ints(&self.removed_versions)),
@@ -383,6 +397,9 @@ impl Batch {
             ("lanes", Field::Rows(&self.lanes)),
             ("waiting_before", Field::Rows(&self.waiting_before)),
             ("waiting_after", Field::Rows(&self.waiting_after)),
+            ("forgotten", Field::Ints(&self.forgotten)),
+            ("unplaced", Field::Ints(&self.unplaced)),
+            ("left_lanes", Field::Texts(left_lanes)),
         ]
     }
 }
@@ -408,7 +425,7 @@ mod tests {
             seldom: row_type(),
         };
         let batch = Batch::new(&types);
-        let names = batch.seldom_fields(&[], &[]).map(|(name, _)| name);
+        let names = batch.seldom_fields(&[], &[], &[]).map(|(name, _)| name);
         let sql = super::super::open::MIGRATIONS[0];
         let of_type = sql.split_once("CREATE TYPE seldom AS (").and_then(|(_, rest)| rest.split_once("\n)"));
         let lines =

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 
+use super::BUSY_MAX;
 use super::open::{for_checkpoints, ran};
 use crate::error::StoreError;
 
@@ -47,17 +48,37 @@ pub(super) struct Checkpointer {
     /// Batches since the last look, and commands in them.
     batches: u32,
     commands: usize,
+    /// The log holds what was forgotten, until it is emptied.
+    must_empty: bool,
 }
 
 impl Checkpointer {
     pub(super) fn new(path: &Path) -> Self {
         let (state, stopping) = (Arc::new(AtomicU8::new(IDLE)), Arc::default());
-        Self { path: path.to_owned(), state, stopping, thread: None, batches: 0, commands: 0 }
+        Self {
+            path: path.to_owned(),
+            state,
+            stopping,
+            thread: None,
+            batches: 0,
+            commands: 0,
+            must_empty: false,
+        }
     }
 
     /// So many commands were in a batch.
     pub(super) fn written(&mut self, commands: usize) {
         self.commands += commands;
+    }
+
+    /// Something was forgotten or removed: the log is emptied as soon as nobody reads what was before (S40). Says whether that is
+    /// still to do.
+    pub(super) fn must_empty(&self) -> bool {
+        self.must_empty
+    }
+
+    pub(super) fn has_forgotten(&mut self) {
+        self.must_empty = true;
     }
 
     /// Called by the writer between two batches.
@@ -66,9 +87,10 @@ impl Checkpointer {
         match self.state.load(Ordering::Acquire) {
             NEARLY_DONE => {
                 // What cannot be copied now is copied in the next round.
-                let state = if has_failed(&left(connection, "PASSIVE")) { GIVEN_UP } else { IDLE };
+                let state = if has_failed(&self.finish(connection)) { GIVEN_UP } else { IDLE };
                 self.state.store(state, Ordering::Release);
             }
+            IDLE if self.must_empty => self.copy_in_background(),
             IDLE if self.batches >= BATCHES_BETWEEN => {
                 let is_busy = self.commands >= COMMANDS_BUSY * self.batches as usize;
                 (self.batches, self.commands) = (0, 0);
@@ -77,8 +99,21 @@ impl Checkpointer {
                     self.copy_in_background();
                 }
             }
+            GIVEN_UP => self.must_empty = false,
             _ => {}
         }
+    }
+
+    /// Copies the last pages, and empties the log where it must be: unless somebody still reads from it, who is not waited for.
+    fn finish(&mut self, connection: &Connection) -> Result<i64, StoreError> {
+        if !self.must_empty {
+            return left(connection, "PASSIVE");
+        }
+        ran(connection.busy_timeout(Duration::ZERO))?;
+        let emptied = emptied(connection);
+        ran(connection.busy_timeout(BUSY_MAX))?;
+        self.must_empty = !emptied?;
+        Ok(0)
     }
 
     fn copy_in_background(&mut self) {
@@ -113,7 +148,8 @@ impl Checkpointer {
             let _ = thread.join();
         }
         if self.state.load(Ordering::Acquire) != GIVEN_UP
-            && left(connection, "NOOP").is_ok_and(|left| left >= LOG_PAGES_LEFT_BEHIND_MAX)
+            && (self.must_empty
+                || left(connection, "NOOP").is_ok_and(|left| left >= LOG_PAGES_LEFT_BEHIND_MAX))
         {
             // Who still uses the file empties the log himself: nobody is waited for.
             let _ = connection.busy_timeout(Duration::ZERO);
@@ -173,6 +209,12 @@ fn has_failed(copied: &Result<i64, StoreError>) -> bool {
             true
         }
     }
+}
+
+/// Copies everything and empties the log. Says whether it could be: not while somebody reads from it.
+fn emptied(connection: &Connection) -> Result<bool, StoreError> {
+    let mut statement = ran(connection.prepare_cached("PRAGMA wal_checkpoint(TRUNCATE)"))?;
+    ran(statement.query_row([], |row| row.get::<_, bool>(0))).map(|is_busy| !is_busy)
 }
 
 /// Copies what can be copied without waiting for anyone (`PASSIVE`), everything (`TRUNCATE`, which empties the log too), or

@@ -25,10 +25,10 @@ use tokio::sync::oneshot;
 use twicesafe_core::{Action, IntentId, Moment, Timestamp};
 
 use crate::clock::{Clock, LedgerTime};
-use crate::codec::Policies;
 use crate::error::StoreError;
 use crate::plan::{Applied, Order, Stored, Target, check_name, plan};
 use crate::reply::Reply;
+use crate::seal::RowCodec;
 use crate::secret::Keys;
 use crate::tally::Tally;
 use crate::{Dice, NameHash, NameHasher, Options, QUEUE_MAX};
@@ -49,7 +49,7 @@ pub(crate) struct Shared {
     pub(crate) hasher: NameHasher,
     pub(crate) keys: Keys,
     pub(crate) time: LedgerTime,
-    pub(crate) policies: Policies,
+    pub(crate) rows: RowCodec,
     pub(crate) dice: Dice,
     pub(crate) batch_max: usize,
     /// Counts of what needed no write; go along with the next one.
@@ -160,9 +160,9 @@ impl Sqlite {
         time.read(Some(known.last));
         let shared = Arc::new(Shared {
             hasher,
-            keys: known.keys,
             time,
-            policies: Policies::default(),
+            rows: RowCodec::new(&known.keys),
+            keys: known.keys,
             dice: Dice::new(),
             batch_max: options.batch_max.max(1),
             tally: Default::default(),
@@ -245,7 +245,7 @@ impl Sqlite {
     fn told_again(&self, order: &Order, stored: &Arc<Stored>) -> Result<Option<Applied>, StoreError> {
         check_name(order, stored)?;
         let moment = Moment { dice: self.shared.dice.roll(), ..Moment::at(self.shared.time.glance()) };
-        let planned = plan(Some(stored), stored.id, None, order, &moment);
+        let planned = plan(Some(stored), stored.id, None, order, &moment, &self.shared.hasher);
         if planned.change.is_some() {
             return Ok(None);
         }

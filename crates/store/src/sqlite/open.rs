@@ -45,8 +45,8 @@ pub(super) fn writable(path: &Path, options: &Options) -> Result<(Connection, Kn
     pragma(&connection, "wal_autocheckpoint", 0)?;
     pragma(&connection, "cache_size", -16_384)?;
     pragma(&connection, "temp_store", "MEMORY")?;
-    // What is deleted on a page that is written anyway is written over (S40). Pages that become free keep what they had.
-    pragma(&connection, "secure_delete", "FAST")?;
+    // What is deleted is written over, on pages that become free, too (S40).
+    pragma(&connection, "secure_delete", "ON")?;
     if let Some(bytes_max) = options.bytes_max {
         pragma(&connection, "max_page_count", i64::try_from(bytes_max).unwrap_or(i64::MAX) / PAGE_BYTES)?;
     }

@@ -16,10 +16,11 @@ use super::Shared;
 use super::open::{map, prepared, ran, readable};
 use super::write::NOW;
 use crate::NameHash;
-use crate::codec::{self, Policies};
+use crate::codec;
 use crate::error::StoreError;
 use crate::plan::{JournalRow, Stored, version_of};
 use crate::query::{Cursor, DueIntent, EarlierAnswer, Path};
+use crate::seal::{RowCodec, request_digest};
 
 /// Connections for reading. A read takes microseconds, so it runs where it is asked for instead of on a thread of its
 /// own; a few connections keep readers from waiting for each other.
@@ -101,11 +102,11 @@ impl Readers {
     }
 
     pub(crate) fn by_hash(&self, hash: &NameHash) -> Result<Option<Stored>, StoreError> {
-        by_hash(&*self.connection()?, &self.shared.policies, hash)
+        by_hash(&*self.connection()?, &self.shared.rows, hash)
     }
 
     pub(crate) fn by_id(&self, id: IntentId) -> Result<Option<Stored>, StoreError> {
-        by_id(&*self.connection()?, &self.shared.policies, id)
+        by_id(&*self.connection()?, &self.shared.rows, id)
     }
 
     /// Changes whenever another connection, of any process, has written.
@@ -140,9 +141,9 @@ impl Readers {
         let limit = limit as i64;
         let after = after.unwrap_or(Cursor::START);
         let take = |row: &Row<'_>| {
-            let stored = stored(row, &self.shared.policies)?;
+            let stored = stored(row, &self.shared.rows)?;
             let cursor =
-                Cursor { wake_at: get::<Option<i64>>(row, 36)?.unwrap_or(i64::MAX), id: stored.id.number() };
+                Cursor { wake_at: get::<Option<i64>>(row, 39)?.unwrap_or(i64::MAX), id: stored.id.number() };
             Ok((stored, cursor))
         };
         match path {
@@ -340,7 +341,7 @@ macro_rules! select {
              i.fingerprint, i.policy, i.permit, i.claim_id, i.holder, i.granted_at, i.lease_until, i.send_by, i.due_at,
              i.external_id, i.source, i.work, i.step, i.lane, i.lane_version, i.requested_by, i.created_at,
              i.settled_at, i.tombstone, i.settle_receipt, i.detail, i.salt, i.journal_rows, i.journal_head,
-             a.head, a.body ",
+             a.head, a.body, i.hash, i.request_digest, i.seal ",
             $more
         )
     };
@@ -350,7 +351,7 @@ pub(super) use select;
 pub(super) fn journal(connection: &Connection, id: IntentId) -> Result<Vec<JournalRow>, StoreError> {
     let statement = prepared(
         connection,
-        "SELECT number, at, actor, event, status, doubt, generation, fence, reason, digest, hash
+        "SELECT number, at, actor, event, status, doubt, generation, fence, reason, words, digest, hash
          FROM journal WHERE intent = ?1 ORDER BY number",
     )?;
     all(statement, [id.number()], journal_row)
@@ -381,41 +382,45 @@ pub(super) fn earlier(connection: &Connection, id: IntentId) -> Result<Vec<Earli
 pub(super) fn request(connection: &Connection, id: IntentId) -> Result<Option<Bytes>, StoreError> {
     let mut statement = prepared(
         connection,
-        "SELECT r.body, h.body, r.length FROM request r LEFT JOIN request_rest h ON h.intent = r.intent WHERE r.intent = ?1",
+        "SELECT r.body, h.body, r.length, i.request_digest, i.salt FROM request r JOIN intent i ON i.id = r.intent
+         LEFT JOIN request_rest h ON h.intent = r.intent WHERE r.intent = ?1",
     )?;
     let kept = ran(statement
         .query_row([id.number()], |row| {
             let mut body: Vec<u8> = row.get(0)?;
             body.extend(row.get_ref(1)?.as_blob_or_null()?.unwrap_or_default());
-            Ok((body, row.get::<_, i64>(2)?))
+            Ok((body, row.get::<_, i64>(2)?, row.get::<_, Option<[u8; 32]>>(3)?, row.get(4)?))
         })
         .optional())?;
-    let Some((body, length)) = kept else { return Ok(None) };
+    let Some((body, length, digest, salt)) = kept else { return Ok(None) };
     if body.len() as i64 != length {
         return Err(StoreError::Damaged(format!(
             "{} bytes of the request of {id} are there, and it had {length}",
             body.len()
         )));
     }
+    if digest != Some(request_digest(Option::<[u8; 16]>::map(salt, Salt), &body)) {
+        return Err(StoreError::Altered(format!("the request of {id}")));
+    }
     Ok(Some(Bytes::from(body)))
 }
 
 pub(super) fn by_hash(
     connection: &Connection,
-    policies: &Policies,
+    rows: &RowCodec,
     hash: &NameHash,
 ) -> Result<Option<Stored>, StoreError> {
     let sql = select!("FROM intent i LEFT JOIN answer a ON a.intent = i.id WHERE i.hash = ?1");
-    one(prepared(connection, sql)?, [hash], |row| stored(row, policies))
+    one(prepared(connection, sql)?, [hash], |row| stored(row, rows))
 }
 
 pub(super) fn by_id(
     connection: &Connection,
-    policies: &Policies,
+    rows: &RowCodec,
     id: IntentId,
 ) -> Result<Option<Stored>, StoreError> {
     let sql = select!("FROM intent i LEFT JOIN answer a ON a.intent = i.id WHERE i.id = ?1");
-    one(prepared(connection, sql)?, [id.number()], |row| stored(row, policies))
+    one(prepared(connection, sql)?, [id.number()], |row| stored(row, rows))
 }
 
 pub(super) fn one<T>(
@@ -465,7 +470,7 @@ pub(super) fn needed<T>(value: Option<T>, what: &str) -> Result<T, StoreError> {
 }
 
 /// A row as a record.
-pub(super) fn stored(row: &Row<'_>, policies: &Policies) -> Result<Stored, StoreError> {
+pub(super) fn stored(row: &Row<'_>, rows: &RowCodec) -> Result<Stored, StoreError> {
     let invalid = |error: twicesafe_core::InvalidName| damaged(&error.to_string());
     let at = |index| Ok::<_, StoreError>(get::<Option<i64>>(row, index)?.map(Timestamp::from_millis));
     let name = match (text(row, 2)?, text(row, 3)?) {
@@ -503,7 +508,7 @@ pub(super) fn stored(row: &Row<'_>, policies: &Policies) -> Result<Stored, Store
         status: needed(text(row, 4)?.and_then(Status::from_word), "a status nobody knows")?,
         doubt: get(row, 5)?,
         fingerprint,
-        policy: policies.policy(needed(text(row, 11)?, "an intent without a policy")?)?,
+        policy: rows.policies.policy(needed(text(row, 11)?, "an intent without a policy")?)?,
         fence: Fence::new(get::<i64>(row, 7)?.unsigned_abs()),
         tries: get(row, 8)?,
         attempt,
@@ -537,13 +542,19 @@ pub(super) fn stored(row: &Row<'_>, policies: &Policies) -> Result<Stored, Store
             body: not_kept.unwrap_or_else(|| Body::Kept(body.unwrap_or_default().into())),
         });
     }
-    Ok(Stored {
+    let found = Stored {
         id: IntentId::new(get(row, 0)?),
         version: get(row, 1)?,
         record,
         journal_rows: get(row, 32)?,
         journal_head: needed(bytes(row, 33)?, "an intent without a journal")?,
-    })
+        hash: None,
+        request: bytes(row, 37)?,
+        fits_seal: false,
+    };
+    let seal = ran(row.get_ref(38))?.as_blob().map_err(|error| damaged(&error.to_string()))?;
+    let hash = needed(bytes(row, 36)?, "an intent without a hash")?;
+    Ok(rows.checked(found, &hash, seal))
 }
 
 /// What a lane looks like to the intent `me`.
@@ -601,8 +612,9 @@ fn journal_row(row: &Row<'_>) -> Result<JournalRow, StoreError> {
     Ok(JournalRow {
         number: get(row, 0)?,
         entry,
-        digest: bytes(row, 9)?,
-        hash: needed(bytes(row, 10)?, "a journal row without a hash")?,
+        words: needed(bytes(row, 9)?, "a journal row without its words' digest")?,
+        digest: bytes(row, 10)?,
+        hash: needed(bytes(row, 11)?, "a journal row without a hash")?,
     })
 }
 

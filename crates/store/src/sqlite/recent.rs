@@ -133,6 +133,7 @@ impl Recent {
             changed: Vec::new(),
             has_written: false,
             is_committed: false,
+            has_forgotten: false,
             harmless: None,
         }
     }
@@ -168,6 +169,8 @@ pub(super) struct Writing<'a> {
     /// and then SQLite commits nothing.
     has_written: bool,
     is_committed: bool,
+    /// Something was forgotten, or removed.
+    has_forgotten: bool,
     harmless: Option<Header>,
 }
 
@@ -185,6 +188,15 @@ impl Writing<'_> {
         self.has_written = true;
         let remembered = before.filter(|before| remembered::is_worth_it(before));
         self.changed.extend(remembered.and_then(|before| before.record.name.as_ref()).map(hash));
+    }
+
+    /// Something was forgotten, or removed: it should not stay in the log.
+    pub(super) fn forgets(&mut self) {
+        self.has_forgotten = true;
+    }
+
+    pub(super) fn has_forgotten(&self) -> bool {
+        self.has_forgotten
     }
 
     /// Up to that header nothing was written but what is no intent's.

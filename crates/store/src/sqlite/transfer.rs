@@ -8,9 +8,10 @@ use super::open::{map, prepared, ran, readable};
 use super::read::{all, bytes, get, needed, one, select, stored, text};
 use super::{Errand, Shared, Sqlite, gone, read, write};
 use crate::HashKey;
-use crate::codec::{self, Policies};
+use crate::codec;
 use crate::error::StoreError;
 use crate::plan::Change;
+use crate::seal::RowCodec;
 use crate::tally::{self, Tally};
 use crate::transfer::{Count, Exported, Facts, LaneState, Parcel, unhashed};
 
@@ -30,10 +31,11 @@ impl Sqlite {
                 last_intent: get(row, 0)?,
                 recovering_since: get::<Option<i64>>(row, 1)?.map(Timestamp::from_millis),
                 hash_key: HashKey::kept(&get::<Vec<u8>>(row, 2)?)?,
+                sealed_key: self.shared.keys.sealed().to_vec(),
             })
         })?;
         let facts = needed(facts, "a ledger that knows nothing of itself")?;
-        Ok(Snapshot { connection, facts, policies: Policies::default() })
+        Ok(Snapshot { connection, facts, rows: RowCodec::new(&self.shared.keys) })
     }
 
     /// Starts an import on the writer's thread, in one transaction. Others wait meanwhile.
@@ -60,7 +62,7 @@ impl Sqlite {
 pub(crate) struct Snapshot {
     connection: Connection,
     facts: Facts,
-    policies: Policies,
+    rows: RowCodec,
 }
 
 impl Snapshot {
@@ -82,9 +84,9 @@ impl Snapshot {
         let values = (after.number(), limit as i64, scope);
         let mut intents = all(prepared(&self.connection, sql)?, values, |row| {
             Ok(Exported {
-                stored: stored(row, &self.policies)?,
-                hash: bytes(row, 36)?,
-                keep_until: Timestamp::from_millis(get(row, 37)?),
+                stored: stored(row, &self.rows)?,
+                hash: bytes(row, 39)?,
+                keep_until: Timestamp::from_millis(get(row, 40)?),
                 journal: Vec::new(),
                 earlier: Vec::new(),
                 request: None,
@@ -211,7 +213,7 @@ fn put_intent(
     let (id, hash) = (stored.id.number(), hash.ok_or_else(unhashed)?);
     let usual = stored.record.keep_until();
     let change = Change { before: None, after: Some(stored.into()), journal, lane: None, request };
-    if write::change(statements, &shared.policies, Some(&hash), &change)? != write::Written::Yes {
+    if write::change(statements, &shared.rows, Some(&hash), &change)? != write::Written::Yes {
         return Err(StoreError::Damaged("two intents have the same hash".into()));
     }
     if keep_until != usual {

@@ -6,9 +6,10 @@ use twicesafe_core::{Lane, Timestamp};
 use super::open::{prepared, ran};
 use crate::NameHash;
 use crate::clock::Noted;
-use crate::codec::{self, Policies};
+use crate::codec;
 use crate::error::StoreError;
 use crate::plan::{Agenda, Change, JournalRow, Queued, Stored};
+use crate::seal::RowCodec;
 use crate::tally::Tally;
 
 /// Lengths of bodies of which one fills more than half of a page of 4 KB, and half of one no more than a third.
@@ -47,14 +48,14 @@ pub(super) enum Written {
 
 pub(super) fn change(
     statements: &mut Statements<'_>,
-    policies: &Policies,
+    rows: &RowCodec,
     hash: Option<&NameHash>,
     change: &Change,
 ) -> Result<Written, StoreError> {
     let id = change.id().number();
     let changed = match (&change.before, &change.after) {
-        (None, Some(after)) => insert(statements, policies, hash.expect("a first claim has a name"), after)?,
-        (Some(before), Some(after)) => update(statements, before, after)?,
+        (None, Some(after)) => insert(statements, rows, hash.expect("a first claim has a name"), after)?,
+        (Some(before), Some(after)) => update(statements, rows, hash, before, after)?,
         (Some(before), None) => {
             let statement = statements.get("DELETE FROM intent WHERE id = ?1 AND version = ?2")?;
             ran(statement.execute((id, before.version)))?
@@ -67,10 +68,15 @@ pub(super) fn change(
     answers(statements, id, change)?;
     agenda(statements, id, change)?;
     queue(statements, id, change)?;
-    if let (Some(lane_after), Some(place)) =
-        (&change.lane, change.after.as_ref().and_then(|after| after.record.place.as_ref()))
-    {
+    if let (Some(lane_after), Some(place)) = (&change.lane, change.place()) {
         lane(statements, place.lane.as_str(), lane_after)?;
+    }
+    if let Some(lane) = change.left_lane() {
+        free_lane(statements, lane)?;
+    }
+    if change.forgets() {
+        let sql = "UPDATE journal SET actor = ?2, reason = '' WHERE intent = ?1";
+        ran(statements.get(sql)?.execute((id, twicesafe_core::Actor::forgotten().as_str())))?;
     }
     requests(statements, id, change)?;
     if change.after.is_none() {
@@ -85,7 +91,7 @@ pub(super) fn change(
 
 fn insert(
     statements: &mut Statements<'_>,
-    policies: &Policies,
+    rows: &RowCodec,
     hash: &NameHash,
     stored: &Stored,
 ) -> Result<usize, StoreError> {
@@ -93,9 +99,9 @@ fn insert(
         "INSERT INTO intent (id, hash, version, scope, key, status, doubt, generation, fence, tries, recipe, fingerprint,
              policy, permit, claim_id, holder, granted_at, lease_until, send_by, due_at, work, step, lane, lane_version,
              requested_by, created_at, settled_at, tombstone, detail, salt, journal_rows, journal_head, keep_until,
-             external_id, source, settle_receipt)
+             external_id, source, settle_receipt, request_digest, seal)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22,
-             ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32, ?33, ?34, ?35, ?36)
+             ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32, ?33, ?34, ?35, ?36, ?37, ?38)
          ON CONFLICT (hash) DO NOTHING",
     )?;
     let record = &stored.record;
@@ -114,7 +120,7 @@ fn insert(
         record.tries,
         record.fingerprint.as_ref().map(|fingerprint| fingerprint.recipe().as_str()),
         record.fingerprint.as_ref().map(|fingerprint| &fingerprint.digest()[..]),
-        &*policies.text(&record.policy),
+        &*rows.policies.text(&record.policy),
         attempt.map(|attempt| codec::permit_word(attempt.kind)),
         attempt.map(|attempt| attempt.claim_id.bytes()),
         attempt.map(|attempt| attempt.holder.as_str()),
@@ -138,15 +144,24 @@ fn insert(
         record.answer.as_ref().and_then(|answer| answer.external_id.as_ref()).map(|id| id.as_str()),
         record.source.map(|source| source.as_str()),
         record.last_settle.as_ref().map(codec::receipt_bytes),
+        stored.request,
+        rows.seal(stored, hash),
     ]))
 }
 
-fn update(statements: &mut Statements<'_>, before: &Stored, after: &Stored) -> Result<usize, StoreError> {
+fn update(
+    statements: &mut Statements<'_>,
+    rows: &RowCodec,
+    hash: Option<&NameHash>,
+    before: &Stored,
+    after: &Stored,
+) -> Result<usize, StoreError> {
     let statement = statements.get(
         "UPDATE intent SET version = ?3, status = ?4, doubt = ?5, generation = ?6, fence = ?7, tries = ?8, recipe = ?9,
              fingerprint = ?10, permit = ?11, claim_id = ?12, holder = ?13, granted_at = ?14, lease_until = ?15,
              send_by = ?16, due_at = ?17, external_id = ?18, source = ?19, requested_by = ?20, settled_at = ?21,
-             tombstone = ?22, settle_receipt = ?23, detail = ?24, salt = ?25, journal_rows = ?26, journal_head = ?27
+             tombstone = ?22, settle_receipt = ?23, detail = ?24, salt = ?25, journal_rows = ?26, journal_head = ?27,
+             request_digest = ?28, seal = ?29
          WHERE id = ?1 AND version = ?2",
     )?;
     let record = &after.record;
@@ -180,6 +195,8 @@ fn update(statements: &mut Statements<'_>, before: &Stored, after: &Stored) -> R
         after.record.salt.map(|salt| salt.0),
         after.journal_rows,
         &after.journal_head[..],
+        after.request,
+        hash.map(|hash| rows.seal(after, hash)),
     ]))?;
     // Apart, because these are in indexes, which SQLite would write again even if nothing changed.
     if changed == 1
@@ -194,7 +211,26 @@ fn update(statements: &mut Statements<'_>, before: &Stored, after: &Stored) -> R
             record.keep_until().as_millis(),
         ]))?;
     }
+    if changed == 1 && (&before.record.place, &before.record.step) != (&record.place, &record.step) {
+        let sql = "UPDATE intent SET work = ?2, step = ?3, lane = ?4, lane_version = ?5 WHERE id = ?1";
+        ran(statements.get(sql)?.execute(params![
+            after.id.number(),
+            record.step.as_ref().map(|step| step.work()),
+            record.step.as_ref().map(|step| step.step()),
+            record.place.as_ref().map(|place| place.lane.as_str()),
+            record.place.as_ref().and_then(|place| place.version),
+        ]))?;
+    }
     Ok(changed)
+}
+
+/// Removes a lane that nobody is in: its text goes with the last intent that names it (S15, S40).
+fn free_lane(statements: &mut Statements<'_>, name: &str) -> Result<(), StoreError> {
+    let statement = statements.get(
+        "DELETE FROM lane WHERE name = ?1 AND holder IS NULL
+         AND NOT EXISTS (SELECT 1 FROM lane_waiting WHERE lane = ?1) AND NOT EXISTS (SELECT 1 FROM intent WHERE lane = ?1)",
+    )?;
+    ran(statement.execute([name])).map(drop)
 }
 
 fn answers(statements: &mut Statements<'_>, id: i64, change: &Change) -> Result<(), StoreError> {
@@ -311,8 +347,8 @@ fn lane(statements: &mut Statements<'_>, name: &str, lane: &Lane) -> Result<(), 
 
 fn journal(statements: &mut Statements<'_>, id: i64, row: &JournalRow) -> Result<(), StoreError> {
     let statement = statements.get(
-        "INSERT INTO journal (intent, number, at, actor, event, status, doubt, generation, fence, reason, digest, hash)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+        "INSERT INTO journal (intent, number, at, actor, event, status, doubt, generation, fence, reason, words, digest, hash)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
     )?;
     let entry = &row.entry;
     ran(statement.execute(params![
@@ -326,6 +362,7 @@ fn journal(statements: &mut Statements<'_>, id: i64, row: &JournalRow) -> Result
         entry.generation,
         entry.fence.number() as i64,
         &*entry.reason,
+        &row.words[..],
         row.digest.as_ref().map(|digest| &digest[..]),
         &row.hash[..],
     ]))

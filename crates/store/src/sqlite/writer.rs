@@ -1,8 +1,9 @@
 //! The writer: one thread, one transaction for everything that waits, one sync.
 
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use rusqlite::Connection;
 use twicesafe_core::{Action, IntentId, Moment, Timestamp};
@@ -19,6 +20,9 @@ use crate::error::StoreError;
 use crate::plan::{Applied, Order, Planned, Stored, Target, check_name, place_of, plan, rank_of_equals};
 use crate::reply::{Replies, Reply};
 use crate::tally::Tally;
+
+/// How often it is tried to empty a log that holds what was forgotten.
+const EMPTY_AGAIN: Duration = Duration::from_millis(100);
 
 pub(super) struct Writer<'c> {
     connection: &'c Connection,
@@ -90,8 +94,16 @@ impl<'c> Writer<'c> {
         self.checkpointer.stop(self.connection);
     }
 
-    fn wait(&self) -> Option<Errand> {
-        let errand = self.errands.recv().ok();
+    fn wait(&mut self) -> Option<Errand> {
+        let mut errand = None;
+        while self.checkpointer.must_empty() && errand.is_none() {
+            match self.errands.recv_timeout(EMPTY_AGAIN) {
+                Ok(next) => errand = Some(next),
+                Err(RecvTimeoutError::Timeout) => self.checkpointer.after_batch(self.connection),
+                Err(RecvTimeoutError::Disconnected) => return None,
+            }
+        }
+        let errand = errand.or_else(|| self.errands.recv().ok());
         self.shared.queued.fetch_sub(usize::from(errand.is_some()), Ordering::Relaxed);
         errand
     }
@@ -158,6 +170,7 @@ impl<'c> Writer<'c> {
         begin(self.connection)?;
         let mut writing = self.shared.recent.begin();
         let result = self.inside(batch, takes_along, &mut writing);
+        let forgotten = writing.has_forgotten();
         match result {
             Ok((results, tally))
                 if self.relaxed && !results.iter().flatten().all(Applied::may_be_relaxed) =>
@@ -169,6 +182,9 @@ impl<'c> Writer<'c> {
                 Ok(()) => {
                     self.shared.commits.fetch_add(1, Ordering::Relaxed);
                     writing.is_committed();
+                    if forgotten {
+                        self.checkpointer.has_forgotten();
+                    }
                     Ok(Some(results))
                 }
                 Err(error) => {
@@ -352,7 +368,9 @@ impl<'a, 'c> Session<'a, 'c> {
                 if order.believed.is_some() || (first_claim && found.is_none()) {
                     // Nothing would be written, so no write tells whether the belief is true: look.
                     let there = self.load(order, hash.as_ref())?;
-                    let which = |stored: &Option<Arc<Stored>>| stored.as_ref().map(|it| (it.id, it.version));
+                    let which = |stored: &Option<Arc<Stored>>| {
+                        stored.as_ref().map(|it| (it.id, it.version, it.fits_seal))
+                    };
                     if which(&there) != which(&found) {
                         found = there;
                         continue;
@@ -368,12 +386,16 @@ impl<'a, 'c> Session<'a, 'c> {
                 return Ok(applied);
             };
             self.half_written = true;
-            let written = write::change(self.statements, &self.shared.policies, hash.as_ref(), &change)?;
+            let hash_of_it = change.hash(hash, &self.shared.hasher);
+            let written = write::change(self.statements, &self.shared.rows, hash_of_it.as_ref(), &change)?;
             self.half_written = false;
             match written {
                 Written::BeliefWasWrong => found = self.load(order, hash.as_ref())?,
                 Written::Yes => {
                     self.wrote = true;
+                    if change.forgets() || change.after.is_none() {
+                        writing.forgets();
+                    }
                     writing.changes(change.before.as_deref(), |name| self.shared.hasher.hash(name));
                     if change.before.is_none() {
                         self.last_intent += 1;
@@ -415,7 +437,7 @@ impl<'a, 'c> Session<'a, 'c> {
         {
             order_seen.to_mut().command.action = Action::Purge(twicesafe_core::Purge { work_is_open: true });
         }
-        Ok(plan(found, fresh_id, lane.as_ref(), &order_seen, &moment))
+        Ok(plan(found, fresh_id, lane.as_ref(), &order_seen, &moment, &self.shared.hasher))
     }
 
     fn work_is_open(&self, work: &str) -> Result<bool, StoreError> {
@@ -428,10 +450,10 @@ impl<'a, 'c> Session<'a, 'c> {
     }
 
     fn load(&self, order: &Order, hash: Option<&NameHash>) -> Result<Option<Arc<Stored>>, StoreError> {
-        let policies = &self.shared.policies;
+        let rows = &self.shared.rows;
         let found = match (&order.target, hash) {
-            (Target::Id(id), _) => read::by_id(self.connection, policies, *id)?,
-            (Target::Name(_), Some(hash)) => read::by_hash(self.connection, policies, hash)?,
+            (Target::Id(id), _) => read::by_id(self.connection, rows, *id)?,
+            (Target::Name(_), Some(hash)) => read::by_hash(self.connection, rows, hash)?,
             (Target::Name(_), None) => None,
         };
         found.iter().try_for_each(|stored| check_name(order, stored))?;

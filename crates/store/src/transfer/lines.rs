@@ -18,11 +18,12 @@ use crate::codec::{self, Policies, hex, unhex};
 use crate::error::StoreError;
 use crate::plan::{JournalRow, Stored};
 use crate::query::EarlierAnswer;
+use crate::seal::request_digest;
 use crate::store::fault_in;
 use crate::tally;
 
 /// The version of the format that is written, and the only one that is read.
-pub const FORMAT_VERSION: u32 = 2;
+pub const FORMAT_VERSION: u32 = 3;
 
 /// What is wrong with a line.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -86,6 +87,8 @@ struct HeaderLine {
     last_intent: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     recovering_since: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sealed_key: Option<String>,
 }
 
 impl Header {
@@ -99,12 +102,14 @@ impl Header {
             hash_key: None,
             last_intent: None,
             recovering_since: None,
+            sealed_key: None,
         };
         match self {
             Self::Whole(facts) => {
                 line.at = facts.at.as_millis();
                 line.hash_key = Some(hex(facts.hash_key.bytes()));
                 line.last_intent = Some(facts.last_intent);
+                line.sealed_key = Some(hex(&facts.sealed_key));
                 line.recovering_since = facts.recovering_since.map(Timestamp::as_millis);
             }
             Self::Excerpt { scope, at } => {
@@ -143,6 +148,7 @@ impl Header {
             last_intent: line.last_intent.ok_or_else(|| BadLine::new("the last number is missing"))?,
             recovering_since: line.recovering_since.map(Timestamp::from_millis),
             hash_key: HashKey::kept(&unhex(&hash_key)?)?,
+            sealed_key: unhex(&line.sealed_key.unwrap_or_default())?,
         }))
     }
 }
@@ -156,8 +162,10 @@ pub enum Line {
     Lane(LaneState),
     /// A count.
     Count(Count),
-    /// The last one: whether everything is there.
+    /// Whether everything is there.
     End(Totals),
+    /// The last one: the seal of those before it.
+    Seal(String),
 }
 
 /// How many lines of each kind there are.
@@ -179,6 +187,7 @@ enum Written {
     Lane(LaneLine),
     Count(CountLine),
     End(Totals),
+    Seal(String),
 }
 
 #[derive(Serialize, Deserialize)]
@@ -247,6 +256,9 @@ struct IntentLine {
     keep_until: i64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     request: Option<String>,
+    /// Its record did not fit its seal when it was exported.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    altered: bool,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     earlier_answers: Vec<EarlierLine>,
     journal: Vec<EntryLine>,
@@ -296,6 +308,7 @@ struct EntryLine {
     fence: u64,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     reason: String,
+    words: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     digest: Option<String>,
     hash: String,
@@ -323,6 +336,7 @@ impl LineCodec {
                 n: count.n,
             }),
             Line::End(totals) => Written::End(*totals),
+            Line::Seal(seal) => Written::Seal(seal.clone()),
         })
     }
 
@@ -343,6 +357,7 @@ impl LineCodec {
                 Line::Count(Count { hour: line.hour, name, n: line.n })
             }
             Written::End(totals) => Line::End(totals),
+            Written::Seal(seal) => Line::Seal(seal),
         })
     }
 
@@ -390,6 +405,7 @@ impl LineCodec {
             journal_head: hex(&stored.journal_head),
             keep_until: keep_until.as_millis(),
             request: request.as_ref().map(|request| hex(request)),
+            altered: !stored.fits_seal,
             earlier_answers: earlier.iter().map(earlier_line).collect(),
             journal: journal.iter().map(entry_line).collect(),
         }
@@ -417,9 +433,10 @@ impl LineCodec {
             None => None,
         };
         let settle_receipt = line.settle_receipt.map(|text| unhex(&text)).transpose()?;
+        let salt = line.salt.map(|text| array(&text).map(Salt)).transpose()?;
         let mut record = Record {
             name,
-            salt: line.salt.map(|text| array(&text).map(Salt)).transpose()?,
+            salt,
             generation: line.generation,
             status: status(&line.status)?,
             doubt: line.doubt,
@@ -460,22 +477,27 @@ impl LineCodec {
         }
         let journal: Vec<JournalRow> = line.journal.into_iter().map(entry).collect::<Result<_, _>>()?;
         let journal_head = array(&line.journal_head)?;
-        if let Some(fault) = fault_in(&journal, line.journal_rows, &journal_head) {
+        let hash = line.hash.map(|text| array(&text)).transpose()?;
+        let request = line.request.map(|text| unhex(&text)).transpose()?.map(Bytes::from);
+        if let Some(fault) = fault_in(&journal, line.journal_rows, &journal_head, salt) {
             return Err(BadLine(format!("row {} of the journal: {}", fault.number, fault.what)));
         }
         Ok(Exported {
             stored: Stored {
                 id: IntentId::new(line.id),
                 version: line.version,
+                hash: hash.filter(|_| record.name.is_none()),
+                request: request.as_ref().map(|request| request_digest(salt, request)),
+                fits_seal: !line.altered,
                 record,
                 journal_rows: line.journal_rows,
                 journal_head,
             },
-            hash: line.hash.map(|text| array(&text)).transpose()?,
+            hash,
             keep_until: Timestamp::from_millis(line.keep_until),
             journal,
             earlier: line.earlier_answers.into_iter().map(earlier).collect::<Result<_, _>>()?,
-            request: line.request.map(|text| unhex(&text)).transpose()?.map(Bytes::from),
+            request,
         })
     }
 }
@@ -556,6 +578,7 @@ fn entry_line(row: &JournalRow) -> EntryLine {
         generation: entry.generation,
         fence: entry.fence.number(),
         reason: entry.reason.to_string(),
+        words: hex(&row.words),
         digest: row.digest.as_ref().map(|digest| hex(digest)),
         hash: hex(&row.hash),
     }
@@ -577,6 +600,7 @@ fn entry(line: EntryLine) -> Result<JournalRow, BadLine> {
             reason: line.reason.into(),
             content: None,
         },
+        words: array(&line.words)?,
         digest: line.digest.map(|text| array(&text)).transpose()?,
         hash: array(&line.hash)?,
     })

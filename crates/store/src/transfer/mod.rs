@@ -14,7 +14,8 @@ pub use lines::{BadLine, FORMAT_VERSION, Header, Line, LineCodec, Totals};
 use crate::error::StoreError;
 use crate::plan::{JournalRow, Stored};
 use crate::query::EarlierAnswer;
-use crate::{HashKey, NameHash, memory, postgres, sqlite};
+use crate::secret::Keys;
+use crate::{HashKey, LedgerSecret, LineSeal, NameHash, memory, postgres, sqlite};
 
 /// What a ledger knows as a whole.
 #[derive(Clone, PartialEq, Eq)]
@@ -27,6 +28,8 @@ pub struct Facts {
     pub recovering_since: Option<Timestamp>,
     /// Keys the hashes of names. A secret: who has it can find forgotten names by trying.
     pub(crate) hash_key: HashKey,
+    /// What its seals are made with, sealed with its secret (S49).
+    pub(crate) sealed_key: Vec<u8>,
 }
 
 impl std::fmt::Debug for Facts {
@@ -36,6 +39,15 @@ impl std::fmt::Debug for Facts {
             .field("at", &self.at)
             .field("last_intent", &self.last_intent)
             .finish_non_exhaustive()
+    }
+}
+
+impl Facts {
+    /// Returns what seals the lines of an export of this ledger, for who has its secret. `None`: this is another one, or the ledger had
+    /// none; then anybody can seal.
+    pub fn line_seal(&self, secret: &LedgerSecret) -> Option<LineSeal> {
+        let keys = Keys::unsealed(secret.clone(), &self.sealed_key)?;
+        keys.have_secret().then(|| LineSeal::from(&keys))
     }
 }
 

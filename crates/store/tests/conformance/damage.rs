@@ -64,8 +64,8 @@ pub async fn a_row_that_cannot_be_written_does_not_take_its_batch_with_it(world:
         let claimed = world.tell(claim(key, &policy)).await;
         orders.push(settle(&claimed, answered("done")));
     }
-    let copy = "INSERT INTO journal (intent, number, at, actor, event, status, doubt, generation, fence, reason, hash)
-        SELECT intent, 2, at, actor, event, status, doubt, generation, fence, reason, hash
+    let copy = "INSERT INTO journal (intent, number, at, actor, event, status, doubt, generation, fence, reason, words, hash)
+        SELECT intent, 2, at, actor, event, status, doubt, generation, fence, reason, words, hash
         FROM journal WHERE intent = (SELECT id FROM intent WHERE key = 'b')";
     let forbid = "ALTER TABLE intent ADD CONSTRAINT forbidden CHECK (key <> 'b' OR status <> 'done')";
     world.sql_of(copy, forbid).await;
@@ -111,6 +111,7 @@ pub async fn s40_a_changed_row_is_found(world: &World) {
         "generation = 7",
         "fence = 7",
         "reason = 'because'",
+        "words = (SELECT salt FROM intent WHERE id = THIS)",
         "digest = hash",
         "digest = NULL",
     ];

@@ -19,6 +19,7 @@ mod notes;
 mod people;
 mod records;
 mod recovery;
+mod seals;
 mod transfer;
 mod watching;
 
@@ -231,5 +232,17 @@ stores_with_tables! {
         s40_forgotten_text_is_nowhere
         s1_uniqueness_is_a_constraint
         s28_what_is_replicated_is_swept_too
+    }
+    seals {
+        s49_a_changed_record_is_not_acted_on
+        s49_a_changed_answer_is_not_given_again
+        s49_a_changed_request_is_not_sent
+        s49_what_is_put_back_fits_again
+        s49_a_journal_that_is_cut_and_put_together_again_does_not_fit
+        s49_a_record_that_moved_to_another_name_does_not_fit
+        s49_an_edited_export_does_not_fit_its_seal
+        s49_an_export_says_which_records_do_not_fit
+        s40_forgetting_takes_everything_that_was_said
+        s15_a_lane_goes_when_nobody_is_in_it_any_more
     }
 }

@@ -3,8 +3,9 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
-use twicesafe_core::{Action, Code, Forget, Policy, Reset, Verdict};
+use twicesafe_core::{Action, Answer, Code, Forget, Outcome, Policy, Reset, Status, Verdict};
 use twicesafe_store::{Address, Options, Store};
 
 use super::check_refused;
@@ -137,26 +138,86 @@ async fn s42_a_file_that_is_mounted_by_itself_is_refused_and_its_folder_is_not()
     }
 }
 
+/// Waits until none of these texts is in any file of the ledger.
+async fn wait_until_gone(folder: &Folder, texts: &[&str]) {
+    let there = || {
+        let files = std::fs::read_dir(folder.path()).unwrap().map(|file| file.unwrap().path());
+        let files: Vec<(std::path::PathBuf, Vec<u8>)> =
+            files.map(|path| (path.clone(), std::fs::read(path).unwrap())).collect();
+        let is_in = |text: &str, bytes: &[u8]| bytes.windows(text.len()).any(|part| part == text.as_bytes());
+        let all = texts.iter().flat_map(|text| files.iter().map(move |(path, bytes)| (*text, path, bytes)));
+        all.filter(|(text, _, bytes)| is_in(text, bytes))
+            .map(|(text, path, _)| format!("{text} in {path:?}"))
+            .collect()
+    };
+    let mut left: Vec<String> = there();
+    for _ in 0..200 {
+        if left.is_empty() {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        left = there();
+    }
+    panic!("still there: {left:?}");
+}
+
 #[tokio::test]
-async fn s40_what_was_forgotten_is_not_left_in_the_file() {
+async fn s40_what_was_forgotten_is_not_left_in_the_file_or_its_log() {
+    let texts = [
+        "ann@example.com",
+        "ann-answer",
+        "ann-key",
+        "ann-lane",
+        "ann-work",
+        "ann-step",
+        "ann-requester",
+        "ann-external",
+        "ann-reason",
+    ];
+    // Pages of their own, which become free.
+    let request: &'static [u8] = Vec::leak(b"ann@example.com ".repeat(2000));
     let folder = Folder::new();
     let store = Store::open(&at(&folder.ledger()), Options::default()).await.unwrap();
-    for key in ["ann-key", "other-key"] {
-        let claiming = claim(key, &Policy::default()).with_request(b"ann@example.com");
+    for key in ["ann-key", "ann-key-2"] {
+        let claiming = claim(key, &Policy::default()).by("ann-requester").with_request(request);
+        let claiming =
+            claiming.in_lane("ann-lane", Some(1)).in_work("ann-work", key.replace("key", "step").as_str());
         let claimed = store.apply_one(claiming.into()).await.unwrap();
-        let done = store.apply_one(settle(&claimed, answered("ann-answer"))).await.unwrap();
+        store.apply_one(settle(&claimed, Outcome::unknown("ann-reason"))).await.unwrap();
+        let answer = Answer::of("ann-answer ".repeat(2000)).with_external_id("ann-external");
+        let done = store.apply_one(settle(&claimed, Outcome::Answered(answer))).await.unwrap();
+        assert_eq!(done.stored.as_ref().unwrap().record.status, Status::Done);
         let forget = Action::Forget(Forget { reason: "asked to".into() });
         store.apply_one(about(&done, "ada", forget)).await.unwrap();
     }
+    wait_until_gone(&folder, &texts).await;
     drop(store);
-    // The log is copied and cut: what is left is the file.
-    let by_hand = rusqlite::Connection::open(folder.ledger()).unwrap();
-    by_hand.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
-    let bytes = std::fs::read(folder.ledger()).unwrap();
-    for text in ["ann@example.com", "ann-answer", "ann-key"] {
-        let is_there = bytes.windows(text.len()).any(|window| window == text.as_bytes());
-        assert!(!is_there, "{text} is still there");
+    wait_until_gone(&folder, &texts).await;
+}
+
+#[tokio::test]
+async fn s28_what_was_removed_is_not_left_in_the_file_or_its_log() {
+    let folder = Folder::new();
+    let clock = std::sync::Arc::new(twicesafe_store::ManualClock::at(1_790_000_000_000));
+    let options = Options { clock: clock.clone(), ..Options::default() };
+    let store = Store::open(&at(&folder.ledger()), options).await.unwrap();
+    let policy = Policy {
+        retention: Duration::from_secs(60),
+        tombstone: Duration::from_secs(60),
+        ..Policy::default()
+    };
+    let claimed =
+        store.apply_one(claim("ann-key", &policy).in_lane("ann-lane", Some(1)).into()).await.unwrap();
+    let done = store.apply_one(settle(&claimed, answered("ann-answer"))).await.unwrap();
+    let id = done.stored.unwrap().id;
+    for _ in 0..2 {
+        clock.advance(Duration::from_secs(61));
+        let purge = Action::Purge(twicesafe_core::Purge { work_is_open: false });
+        let order = twicesafe_store::Order::numbered(id, crate::orders::command("sweep", purge));
+        assert!(store.apply_one(order).await.unwrap().changed);
     }
+    drop(store);
+    wait_until_gone(&folder, &["ann-key", "ann-lane", "ann-answer"]).await;
 }
 
 /// The same program as somebody who owns nothing. Root may write everywhere, whatever the permissions say.

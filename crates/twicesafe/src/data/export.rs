@@ -4,7 +4,7 @@ use std::io::Write;
 
 use clap::Args;
 use twicesafe_core::IntentId;
-use twicesafe_ledger::{Header, LaneState, Line, LineCodec, Scope, Totals};
+use twicesafe_ledger::{Header, LaneState, Line, LineCodec, LineSeal, Scope, Totals};
 
 use super::{count, say};
 use crate::failure::Failure;
@@ -33,7 +33,8 @@ pub(super) async fn run(asked: Export, common: &Common, out: &mut impl Write) ->
         Some(scope) => Header::Excerpt { scope: scope.to_owned(), at },
         None => Header::Whole(export.facts().clone()),
     };
-    writeln!(out, "{}", header.to_text())?;
+    let mut sealed = Sealed { seal: ledger.store().line_seal(), out: &mut *out };
+    sealed.line(&header.to_text())?;
     let mut totals = Totals::default();
     let mut after = IntentId::new(0);
     loop {
@@ -43,7 +44,7 @@ pub(super) async fn run(asked: Export, common: &Common, out: &mut impl Write) ->
             after = intent.stored.id;
             totals.intents += 1;
             let intent = if scope.is_some() { intent.for_excerpt() } else { intent };
-            writeln!(out, "{}", codec.to_text(&Line::Intent(Box::new(intent))))?;
+            sealed.line(&codec.to_text(&Line::Intent(Box::new(intent))))?;
         }
         if ended {
             break;
@@ -57,7 +58,7 @@ pub(super) async fn run(asked: Export, common: &Common, out: &mut impl Write) ->
             totals.lanes += page.len() as u64;
             for lane in page {
                 after = lane.clone();
-                writeln!(out, "{}", codec.to_text(&Line::Lane(lane)))?;
+                sealed.line(&codec.to_text(&Line::Lane(lane)))?;
             }
             if ended {
                 break;
@@ -65,10 +66,12 @@ pub(super) async fn run(asked: Export, common: &Common, out: &mut impl Write) ->
         }
         for count in export.counts().await? {
             totals.counts += 1;
-            writeln!(out, "{}", codec.to_text(&Line::Count(count)))?;
+            sealed.line(&codec.to_text(&Line::Count(count)))?;
         }
     }
-    writeln!(out, "{}", codec.to_text(&Line::End(totals)))?;
+    sealed.line(&codec.to_text(&Line::End(totals)))?;
+    let seal = Line::Seal(sealed.seal.text());
+    writeln!(out, "{}", codec.to_text(&seal))?;
     out.flush()?;
     let intents = count(totals.intents, "intent", "intents");
     say(&match scope {
@@ -81,4 +84,17 @@ pub(super) async fn run(asked: Export, common: &Common, out: &mut impl Write) ->
         ),
     });
     Ok(())
+}
+
+/// Writes lines, and seals them.
+struct Sealed<'a, W> {
+    seal: LineSeal,
+    out: &'a mut W,
+}
+
+impl<W: Write> Sealed<'_, W> {
+    fn line(&mut self, line: &str) -> std::io::Result<()> {
+        self.seal.add(line);
+        writeln!(self.out, "{line}")
+    }
 }

@@ -1,11 +1,14 @@
 //! `twicesafe import`: fills an empty ledger with what `export` wrote, as a whole or not at all.
 
 use std::io::{BufRead, Read, Write};
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::json;
-use twicesafe_core::IntentId;
-use twicesafe_ledger::{Count, Exported, Facts, Header, LaneState, Line, LineCodec, Totals};
+use twicesafe_core::{Code, IntentId};
+use twicesafe_ledger::{
+    Count, Exported, Facts, Header, LaneState, LedgerSecret, Line, LineCodec, LineSeal, Totals,
+};
 
 use super::{bad_line, count, open, say, unreadable};
 use crate::failure::Failure;
@@ -25,12 +28,25 @@ pub(crate) struct Import {
     /// What `export` wrote; - for stdin.
     #[arg(value_name = "FILE")]
     file: String,
+    /// The file with the secret of the ledger that was exported: `OLD.db.secret`. Otherwise that of the ledger that is filled, or what the
+    /// export itself holds.
+    #[arg(long, value_name = "FILE", conflicts_with = "unsealed")]
+    secret: Option<PathBuf>,
+    /// Takes an export as it is, whether it was changed or not. Its records are sealed anew.
+    #[arg(long)]
+    unsealed: bool,
 }
 
 pub(super) async fn run(asked: Import, common: &Common, out: &mut impl Write) -> Result<(), Failure> {
     let mut lines = Lines::new(open(&asked.file)?, LINE_BYTES_MAX);
     let facts = header(&mut lines)?;
     let ledger = place::open(common).await?;
+    let seal = match &asked.secret {
+        _ if asked.unsealed => None,
+        Some(path) => Some(facts.line_seal(&secret_in(path)?).ok_or_else(other_secret)?),
+        None => Some(ledger.store().line_seal_of(&facts).ok_or_else(other_secret)?),
+    };
+    lines.sealed_by(seal);
     let mut import = ledger.store().import(&facts).await?;
     let mut found = Totals::default();
     let mut reader = Parts { lines, codec: LineCodec::default(), facts: &facts, last: IntentId::new(0) };
@@ -44,6 +60,7 @@ pub(super) async fn run(asked: Import, common: &Common, out: &mut impl Write) ->
         import.counts(batch.counts).await?;
         if let Some(said) = batch.end {
             reader.check_end(said, found)?;
+            reader.check_seal()?;
             break;
         }
     }
@@ -102,6 +119,9 @@ impl<R: BufRead> Parts<'_, R> {
             match self.codec.from_text(text).map_err(|error| bad_line(number, error, REMEDY))? {
                 Line::Intent(intent) => {
                     intent.check(self.facts, self.last).map_err(|error| bad_line(number, error, REMEDY))?;
+                    if !intent.stored.fits_seal && self.lines.seal.is_some() {
+                        return Err(altered(number, "it is of a record that did not fit its seal"));
+                    }
                     self.last = intent.stored.id;
                     batch.intents.push(*intent);
                 }
@@ -111,6 +131,7 @@ impl<R: BufRead> Parts<'_, R> {
                     batch.end = Some(totals);
                     break;
                 }
+                Line::Seal(_) => return Err(bad_line(number, "the seal comes too early", REMEDY)),
             }
             if bytes > BATCH_BYTES_MAX {
                 break;
@@ -119,7 +140,28 @@ impl<R: BufRead> Parts<'_, R> {
         Ok(batch)
     }
 
-    /// Whether everything was there that should be, and nothing comes after it.
+    /// Checks that the last line is the seal of those before it, and that nothing comes after it (S49).
+    fn check_seal(&mut self) -> Result<(), Failure> {
+        let seal = self.lines.seal.take();
+        let number = self.lines.number + 1;
+        let text = self.lines.next()?;
+        let text =
+            text.ok_or_else(|| bad_line(number, "the file ends before its seal: it was cut short", REMEDY))?;
+        let line = self.codec.from_text(text).map_err(|error| bad_line(number, error, REMEDY))?;
+        let Line::Seal(found) = line else {
+            return Err(bad_line(number, "the seal should be here", REMEDY));
+        };
+        if seal.is_some_and(|seal| !seal.fits(&found)) {
+            let problem = "the seal does not fit the lines: the file was changed, or is of a ledger with another secret";
+            return Err(altered(number, problem));
+        }
+        match self.lines.next()? {
+            Some(_) => Err(bad_line(number + 1, "something comes after the last line", REMEDY)),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether everything was there that should be.
     fn check_end(&mut self, said: Totals, found: Totals) -> Result<(), Failure> {
         let number = self.lines.number;
         if said != found {
@@ -127,11 +169,25 @@ impl<R: BufRead> Parts<'_, R> {
                 format!("{} intents should be in the file, and {} are", said.intents, found.intents);
             return Err(bad_line(number, problem, REMEDY));
         }
-        match self.lines.next()? {
-            Some(_) => Err(bad_line(number + 1, "something comes after the last line", REMEDY)),
-            None => Ok(()),
-        }
+        Ok(())
     }
+}
+
+fn altered(number: u64, problem: &str) -> Failure {
+    let remedy = "Name the secret of the ledger that was exported with --secret FILE, or export it again.";
+    Failure::coded(Code::RecordAltered, format!("line {number}: {problem}"), remedy)
+}
+
+fn other_secret() -> Failure {
+    let problem = "the export is sealed with another secret, or with none";
+    let remedy = "Name the secret of the ledger that was exported with --secret FILE, or say --unsealed if you know where the file has been.";
+    Failure::coded(Code::RecordAltered, problem, remedy)
+}
+
+/// Reads the secret of another ledger.
+fn secret_in(path: &Path) -> Result<LedgerSecret, Failure> {
+    let text = twicesafe_server::config::Secret::from(&*format!("file:{}", path.display())).reveal()?;
+    Ok(LedgerSecret::of(&text)?)
 }
 
 /// Lines of bounded length.
@@ -140,11 +196,20 @@ struct Lines<R> {
     bytes_max: u64,
     line: Vec<u8>,
     number: u64,
+    /// What the lines are sealed with, if that is to be checked.
+    seal: Option<LineSeal>,
 }
 
 impl<R: BufRead> Lines<R> {
     fn new(input: R, bytes_max: u64) -> Self {
-        Self { input, bytes_max, line: Vec::new(), number: 0 }
+        Self { input, bytes_max, line: Vec::new(), number: 0, seal: None }
+    }
+
+    /// Goes on to check the seal, of the line that was read last, too.
+    fn sealed_by(&mut self, mut seal: Option<LineSeal>) {
+        let line = String::from_utf8_lossy(&self.line);
+        seal.iter_mut().for_each(|seal| seal.add(&line));
+        self.seal = seal;
     }
 
     fn next(&mut self) -> Result<Option<&str>, Failure> {
@@ -162,7 +227,9 @@ impl<R: BufRead> Lines<R> {
             return Err(bad_line(self.number, problem, REMEDY));
         }
         let line = std::str::from_utf8(&self.line);
-        line.map(Some).map_err(|_| bad_line(self.number, "it is not text", REMEDY))
+        let line = line.map_err(|_| bad_line(self.number, "it is not text", REMEDY))?;
+        self.seal.iter_mut().for_each(|seal| seal.add(line));
+        Ok(Some(line))
     }
 }
 
