@@ -3,6 +3,10 @@
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use twicesafe_ledger::{Claimed, Clock, Intent, Open, Policy, Recovery, SystemClock};
 
 use crate::world::{Folder, postgres};
 
@@ -109,20 +113,42 @@ async fn s8_two_at_once_on_postgres() {
     two_at_once(&Sender { folder: Folder::new(), ledger: postgres().await });
 }
 
-#[test]
-fn s10_a_clock_moved_back_a_day_between_two_runs() {
+/// The clock of this machine, as it was before it was set back by a day.
+#[derive(Default)]
+struct DayAhead(SystemClock);
+
+impl Clock for DayAhead {
+    fn system_millis(&self) -> i64 {
+        self.0.system_millis() + 86_400_000
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.0.monotonic()
+    }
+
+    fn boot(&self) -> i64 {
+        self.0.boot()
+    }
+}
+
+#[tokio::test]
+async fn s10_a_clock_moved_back_a_day_between_two_runs() {
     let folder = Folder::new();
     let ledger = folder.sqlite();
     let sender = Sender { folder, ledger };
-    sender.kill("k", "person", "pause-after-send");
-    // What the ledger wrote down last is a day ahead of the clock, as after the clock was set back by a day.
-    let file = rusqlite::Connection::open(sender.folder.file("ledger.db")).unwrap();
-    let day = 86_400_000;
-    let sql = "UPDATE tally SET n = n + ?1 WHERE hour = 1000000000 AND name = 'last at'";
-    assert_eq!(file.execute(sql, [day]).unwrap(), 1);
-    file.execute("UPDATE intent SET granted_at = granted_at + ?1, lease_until = lease_until + ?1, send_by = send_by + ?1", [day]).unwrap();
-    file.execute("UPDATE agenda SET wake_at = wake_at + ?1", [day]).unwrap();
-    drop(file);
+    // As the example claims; it sends, and is not heard of again.
+    let policy = Policy {
+        lease: Duration::from_millis(800),
+        in_flight_max: Duration::from_millis(200),
+        ..Policy::new(Recovery::Person)
+    };
+    let intent = Intent::new("shop/order.send", "k").unwrap().input("1 pair of socks").policy(policy);
+    let ahead = Open::at(&sender.ledger).clock(Arc::new(DayAhead::default())).open().await.unwrap();
+    let claimed = ahead.claim(&intent).await.unwrap();
+    assert!(matches!(claimed, Claimed::Proceed(_)));
+    std::mem::forget(claimed);
+    std::fs::write(sender.folder.file("shop"), "k sent\n").unwrap();
+    drop(ahead);
     // Its lease still ends, though the clock says that it was given tomorrow.
     let said = sender.run("k", "person");
     assert!(said.starts_with("in review"), "{said}");

@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
-use crate::operators::world::{World, check, done, invoice};
+use crate::operators::world::{SECRET, World, check, done, invoice};
 use crate::snapshot;
 
 const INVOICE: &str = "billing/invoice.send";
@@ -30,6 +30,9 @@ fn export(world: &World) -> String {
 fn timeless(text: &str) -> Vec<Value> {
     let mut lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     lines[0]["at"] = Value::Null;
+    // Of another secret.
+    lines[0]["sealed_key"] = Value::Null;
+    lines.retain(|line| line["seal"].is_null());
     lines
 }
 
@@ -41,9 +44,15 @@ fn a_ledger_moves_from_every_store_to_every_store() {
         for to in [World::sqlite, World::postgres] {
             let to = to();
             std::fs::write(to.file("ledger.jsonl"), &text).unwrap();
-            let arguments = ["import", "ledger.jsonl"];
-            let said = snapshot::transcript(&arguments, &to.run(&arguments));
-            let again = snapshot::transcript(&arguments, &to.run(&arguments));
+            let secret = from.file("ledger.db.secret");
+            if !secret.exists() {
+                std::fs::write(&secret, SECRET).unwrap();
+            }
+            let import = || {
+                let output = to.run(&["import", "ledger.jsonl", "--secret", secret.to_str().unwrap()]);
+                snapshot::transcript(&["import", "ledger.jsonl"], &output)
+            };
+            let (said, again) = (import(), import());
             snapshot::check("import", &(said + &again));
             assert_eq!(timeless(&export(&to)), timeless(&text));
             assert!(to.run(&["journal", "verify"]).status.success());
@@ -65,7 +74,8 @@ fn a_ledger_is_imported_from_a_pipe() {
     std::fs::write(to.file("ledger.jsonl"), export(&from)).unwrap();
     let output = to
         .command(env!("CARGO_BIN_EXE_twicesafe").as_ref())
-        .args(["import", "-", "--json"])
+        .args(["import", "-", "--json", "--secret"])
+        .arg(from.file("ledger.db.secret"))
         .stdin(Stdio::from(std::fs::File::open(to.file("ledger.jsonl")).unwrap()))
         .output()
         .unwrap();
@@ -107,7 +117,7 @@ fn what_is_not_a_whole_export_is_refused_and_nothing_is_imported() {
         ("empty", String::new()),
         ("other.json", "{\"hello\": 1}\n".to_owned()),
         ("binary", "\u{0}\u{1}PNG".to_owned()),
-        ("version", swapped("\"version\":2", "\"version\":3")),
+        ("version", swapped("\"version\":3", "\"version\":4")),
         ("no-key", swapped("\"hash_key\"", "\"hash_lock\"")),
         ("other-hashes", format!("{}{other_hashes}{}", &text[..key_end - 1], &text[key_end..])),
         ("cut", most.join("\n")),
@@ -125,12 +135,60 @@ fn what_is_not_a_whole_export_is_refused_and_nothing_is_imported() {
         let mut said = String::new();
         for (name, text) in &files {
             std::fs::write(world.file(name), text).unwrap();
-            said += &snapshot::transcript(&["import", name], &world.run(&["import", name]));
+            let arguments = ["import", "--unsealed", name];
+            said += &snapshot::transcript(&arguments, &world.run(&arguments));
         }
         said += &snapshot::transcript(&["import", "nowhere"], &world.run(&["import", "nowhere"]));
         said += &snapshot::transcript(&["intents"], &world.run(&["intents"]));
         snapshot::check("import-refused", &said);
     }
+}
+
+#[test]
+fn s49_an_export_that_was_edited_is_refused_and_nothing_is_imported() {
+    let from = World::sqlite().history();
+    let text = export(&from);
+    let secret = from.file("ledger.db.secret");
+    let edits = [
+        ("status", text.replacen("\"status\":\"done\",\"doubt\"", "\"status\":\"retryable\",\"doubt\"", 1)),
+        ("external", text.replacen("INV-1", "INV-666", 1)),
+        ("lane", text.replacen("{\"lane\":{\"name\":\"", "{\"lane\":{\"name\":\"x", 1)),
+        ("count", text.replacen("\"n\":1", "\"n\":7", 1)),
+        ("space", text.replacen("\n", " \n", 1)),
+    ];
+    let to = World::sqlite();
+    let run = |name: &str, how: &[&str]| to.run(&[&["import", name], how].concat());
+    let by = secret.to_str().unwrap();
+    for (name, edited) in edits {
+        assert_ne!(edited, text, "{name}");
+        std::fs::write(to.file(name), edited).unwrap();
+        let output = run(name, &["--secret", by]);
+        assert_eq!(output.status.code(), Some(121), "{name}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("TS0062"), "{name}");
+    }
+    std::fs::write(to.file("whole"), &text).unwrap();
+    std::fs::write(to.file("another"), "another secret, long enough").unwrap();
+    for how in [&["--secret", "another"][..], &[]] {
+        let said = String::from_utf8(run("whole", how).stderr).unwrap();
+        assert!(said.contains("TS0062") && said.contains("another secret, or with none"), "{said}");
+    }
+    assert!(run("whole", &["--secret", by]).status.success(), "nothing was imported before");
+}
+
+#[test]
+fn s49_a_row_that_was_changed_by_hand_is_found_and_not_acted_on() {
+    let world = World::sqlite().history();
+    assert!(world.run(&["journal", "verify"]).status.success());
+    let by_hand = rusqlite::Connection::open(world.file("ledger.db")).unwrap();
+    by_hand.execute("UPDATE intent SET status = 'retryable' WHERE key = 'order:1'", []).unwrap();
+    let verified = world.run(&["journal", "verify"]);
+    assert_eq!(verified.status.code(), Some(1));
+    let said = String::from_utf8(verified.stdout).unwrap();
+    assert!(said.contains("the record does not fit its seal"), "{said}");
+    world.with(async |ledger| {
+        let acted = ledger.run(invoice("order:1"), |_| async { panic!("it was sent before") }).await;
+        assert_eq!(acted.unwrap_err().code(), twicesafe_core::Code::RecordAltered);
+    });
 }
 
 #[test]

@@ -70,8 +70,10 @@ pub(super) async fn run(asked: Export, common: &Common, out: &mut impl Write) ->
         }
     }
     sealed.line(&codec.to_text(&Line::End(totals)))?;
-    let seal = Line::Seal(sealed.seal.text());
-    writeln!(out, "{}", codec.to_text(&seal))?;
+    if scope.is_none() {
+        let seal = Line::Seal(sealed.seal.text());
+        writeln!(out, "{}", codec.to_text(&seal))?;
+    }
     out.flush()?;
     let intents = count(totals.intents, "intent", "intents");
     say(&match scope {

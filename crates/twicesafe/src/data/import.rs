@@ -145,8 +145,9 @@ impl<R: BufRead> Parts<'_, R> {
         let seal = self.lines.seal.take();
         let number = self.lines.number + 1;
         let text = self.lines.next()?;
-        let text =
-            text.ok_or_else(|| bad_line(number, "the file ends before its seal: it was cut short", REMEDY))?;
+        let text = text.ok_or_else(|| {
+            bad_line(number, "the file ends before its last line: it was cut short", REMEDY)
+        })?;
         let line = self.codec.from_text(text).map_err(|error| bad_line(number, error, REMEDY))?;
         let Line::Seal(found) = line else {
             return Err(bad_line(number, "the seal should be here", REMEDY));

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use twicesafe_ledger::{
-    Actor, Answer, ApprovalRule, Claimed, Error, Intent, Ledger, Name, Open, Policy, Recovery, Trouble,
+    Actor, Answer, ApprovalRule, Claimed, Error, Intent, Ledger, LedgerSecret, Name, Open, Policy, Recovery,
+    Trouble,
 };
 
 use crate::snapshot;
@@ -19,6 +20,9 @@ pub(crate) struct World {
     folder: PathBuf,
     runtime: tokio::runtime::Runtime,
 }
+
+/// The secret of ledgers in PostgreSQL; others have theirs in a file.
+pub(crate) const SECRET: &str = "the secret of ledgers in a database";
 
 impl Drop for World {
     fn drop(&mut self) {
@@ -66,6 +70,9 @@ impl World {
     /// A program that finds this ledger.
     pub(crate) fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
+        if self.address.starts_with("postgres") {
+            command.env("TWICESAFE_SECRET", SECRET);
+        }
         command
             .env("TWICESAFE_LEDGER", &self.address)
             .env("TWICESAFE_ACTOR", "ann")
@@ -89,8 +96,11 @@ impl World {
     /// Uses the ledger as a program called `cron@shop` does.
     pub(crate) fn with<T>(&self, act: impl AsyncFnOnce(&Ledger) -> T) -> T {
         self.runtime.block_on(async {
-            let ledger =
-                Open::at(&self.address).actor(Actor::new("cron@shop").unwrap()).open().await.unwrap();
+            let mut ledger = Open::at(&self.address).actor(Actor::new("cron@shop").unwrap());
+            if self.address.starts_with("postgres") {
+                ledger = ledger.secret(LedgerSecret::of(SECRET).unwrap());
+            }
+            let ledger = ledger.open().await.unwrap();
             let result = act(&ledger).await;
             ledger.store().flush().await.unwrap();
             result

@@ -93,6 +93,9 @@ pub(super) async fn run(
     let compared = sealed.map_or_else(String::new, |sealed| {
         format!(", {sealed} compared with the seal, {removed} purged since then")
     });
+    if !store.has_secret() && !json {
+        say("The ledger has no secret: who can read it can seal what they change (TS0059).");
+    }
     if faults.is_empty() {
         if !json {
             say(&format!("{checked}{compared}: whole."));
