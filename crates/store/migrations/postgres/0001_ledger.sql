@@ -442,7 +442,7 @@ BEGIN
         FOR i IN 1 .. cardinality(rare.left_lanes) LOOP
             DELETE FROM lane WHERE name = rare.left_lanes[i] AND holder IS NULL
             AND (SELECT w.intent FROM lane_waiting w WHERE w.lane = rare.left_lanes[i] LIMIT 1) IS NULL
-            AND (SELECT i.id FROM intent i WHERE i.lane = rare.left_lanes[i] LIMIT 1) IS NULL;
+            AND (SELECT t.id FROM intent t WHERE t.lane = rare.left_lanes[i] LIMIT 1) IS NULL;
         END LOOP;
         IF cardinality(rare.reminded) > 0 THEN
             INSERT INTO reminder (kind, at, intents)

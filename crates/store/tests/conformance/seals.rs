@@ -175,6 +175,13 @@ pub async fn s49_an_export_says_which_records_do_not_fit(world: &World) {
     assert!(!intent.stored.fits_seal);
 }
 
+/// A person has seen it.
+pub fn happened(record: &twicesafe_core::Record, seen: twicesafe_core::Answer) -> Action {
+    let resolution = twicesafe_core::Resolution::Happened(seen);
+    let reason = "ann-why".into();
+    Action::Resolve(twicesafe_core::Resolve { about: record.fence, resolution, reason })
+}
+
 pub async fn s40_forgetting_takes_everything_that_was_said(world: &World) {
     let claiming = claim("ann-key", &Policy::default())
         .by("ann-requester")
@@ -185,8 +192,8 @@ pub async fn s40_forgetting_takes_everything_that_was_said(world: &World) {
     let unknown = world.tell(settle(&claimed, Outcome::unknown("ann-reason"))).await;
     let stored = unknown.stored.clone().unwrap();
     assert_eq!(stored.record.status, Status::Review);
-    let late = twicesafe_core::Answer::of("ann-answer").with_external_id("ann-external");
-    let done = world.tell(settle(&claimed, Outcome::Answered(late))).await;
+    let seen = twicesafe_core::Answer::of("ann-answer").with_external_id("ann-external");
+    let done = world.tell(about(&unknown, "ann-person", happened(&stored.record, seen))).await;
     assert_eq!(done.stored.as_ref().unwrap().record.status, Status::Done);
     assert!(world.dump().await.contains("ann-lane"));
     let rows = stored.journal_end().0;
@@ -202,6 +209,8 @@ pub async fn s40_forgetting_takes_everything_that_was_said(world: &World) {
         "ann-step",
         "ann-request",
         "ann-reason",
+        "ann-person",
+        "ann-why",
         "ann-answer",
         "ann-external",
     ] {

@@ -5,7 +5,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use twicesafe_core::{Action, Answer, Code, Forget, Outcome, Policy, Reset, Status, Verdict};
+use twicesafe_core::{
+    Action, Answer, Code, Forget, Outcome, Policy, Reset, Resolution, Resolve, Status, Verdict,
+};
 use twicesafe_store::{Address, Options, Store};
 
 use super::check_refused;
@@ -173,6 +175,8 @@ async fn s40_what_was_forgotten_is_not_left_in_the_file_or_its_log() {
         "ann-requester",
         "ann-external",
         "ann-reason",
+        "ann-why",
+        "ann-person",
     ];
     // Pages of their own, which become free.
     let request: &'static [u8] = Vec::leak(b"ann@example.com ".repeat(2000));
@@ -183,9 +187,12 @@ async fn s40_what_was_forgotten_is_not_left_in_the_file_or_its_log() {
         let claiming =
             claiming.in_lane("ann-lane", Some(1)).in_work("ann-work", key.replace("key", "step").as_str());
         let claimed = store.apply_one(claiming.into()).await.unwrap();
-        store.apply_one(settle(&claimed, Outcome::unknown("ann-reason"))).await.unwrap();
+        let unknown = store.apply_one(settle(&claimed, Outcome::unknown("ann-reason"))).await.unwrap();
+        let fence = unknown.stored.as_ref().unwrap().record.fence;
         let answer = Answer::of("ann-answer ".repeat(2000)).with_external_id("ann-external");
-        let done = store.apply_one(settle(&claimed, Outcome::Answered(answer))).await.unwrap();
+        let resolution = Resolution::Happened(answer);
+        let resolve = Action::Resolve(Resolve { about: fence, resolution, reason: "ann-why".into() });
+        let done = store.apply_one(about(&unknown, "ann-person", resolve)).await.unwrap();
         assert_eq!(done.stored.as_ref().unwrap().record.status, Status::Done);
         let forget = Action::Forget(Forget { reason: "asked to".into() });
         store.apply_one(about(&done, "ada", forget)).await.unwrap();

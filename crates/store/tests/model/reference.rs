@@ -94,6 +94,8 @@ impl Reference {
         {
             *blocker = IntentId::new(self.by_arrival(*blocker) as i64);
         }
+        let (was_placed, was_named) =
+            known.map_or((false, false), |known| (known.record.place.is_some(), known.record.name.is_some()));
         let lane_changed_alone = transition.lane.is_some() && transition.after == After::Unchanged;
         if let Some(lane) = transition.lane {
             self.holder = lane
@@ -108,9 +110,18 @@ impl Reference {
                 let mut journal = self.intents.remove(&intent).map_or_else(Vec::new, |known| known.journal);
                 // What the destination said is in the journal as a digest only.
                 journal.extend(transition.entries.into_iter().map(|entry| Entry { content: None, ..entry }));
+                if was_named && record.name.is_none() {
+                    // Only who has forgotten it is told (S40).
+                    journal.iter_mut().rev().skip(1).for_each(Entry::forget);
+                }
                 self.arrivals = self.arrivals.max(arrival);
                 self.intents.insert(intent, Known { record: *record, journal, arrival });
             }
+        }
+        let is_placed = |known: &Known| known.record.place.is_some();
+        if was_placed && self.holder.is_none() && !self.intents.values().any(is_placed) {
+            // The lane goes with the last who is in it (S15).
+            self.applied = None;
         }
         let (alerts, notices) = (transition.alerts, transition.notices);
         self.told = Some(Told { verdict, alerts, notices, lane_changed_alone });
