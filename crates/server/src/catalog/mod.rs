@@ -28,6 +28,8 @@ pub struct Entry {
     pub title: String,
     /// What is known of it, one statement each.
     pub facts: Vec<Fact>,
+    /// How it can be asked whether something happened, and what such a question cannot show.
+    pub lookups: Vec<Question>,
     /// What a configuration that uses it gets.
     pub destination: Destination,
 }
@@ -40,6 +42,42 @@ pub struct Fact {
     pub says: String,
     /// Whether the vendor's own documentation, library or API description says so; otherwise it is believed.
     pub verified: bool,
+}
+
+/// A way to ask a destination whether something happened: one that its routes use, or one that an operator could write.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Question {
+    /// What is asked.
+    pub asks: String,
+    /// The action whose route in this entry asks so; without it, no route does.
+    pub action: Option<String>,
+    /// What it does not show although it happened.
+    pub misses: String,
+    /// Whether not finding it says that it did not happen.
+    pub not_found: NotFound,
+    /// Whether the vendor's own documentation says so; otherwise it is believed.
+    pub verified: bool,
+}
+
+/// Whether not finding something says that it did not happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NotFound {
+    /// It does, once it would show.
+    Counts,
+    /// It never does: a route that asks so says `conclusive: "false"`.
+    Never,
+}
+
+impl NotFound {
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Counts => "counts",
+            Self::Never => "never",
+        }
+    }
 }
 
 /// All entries, by name.

@@ -8,7 +8,7 @@ use super::plan::{Destination, unmatched_default};
 use super::route::Route;
 use super::{Destinations, pins};
 use crate::config::Configuration;
-use crate::config::destinations::{Mode, OnHold, Unmatched};
+use crate::config::destinations::{Mode, OnHold, Reads, Unmatched};
 
 /// What it is about, whether the server would refuse to start, and what to do.
 type Advice = (String, bool, String);
@@ -24,6 +24,7 @@ impl Destinations {
             of_destination(destination, &mut all);
             of_what_is_taken(destination, &mut all);
             let written = configuration.destinations.get(&destination.name);
+            of_reads(destination, written.is_some_and(|written| written.reads.is_some()), &mut all);
             // What the catalog brings along and nobody has spoken of is not nagged about, but for what matters most.
             let is_own = |route: &Route| {
                 written.is_some_and(|written| written.routes.iter().any(|own| own.action == route.action))
@@ -71,6 +72,17 @@ fn of_destination(destination: &Destination, all: &mut Vec<Advice>) {
     }
     if destination.unrouted.mode == Mode::Observe {
         warn(".mode", "this destination is only observed: nothing is prevented yet");
+    }
+}
+
+/// Adds what an operator should know of reads that are listed by default, where none is.
+fn of_reads(destination: &Destination, is_said: bool, all: &mut Vec<Advice>) {
+    let is_none_listed = !destination.routes.iter().any(|route| route.is_read);
+    if destination.reads == Reads::Listed && is_none_listed && !is_said {
+        let words = "something here asks a person, is counted or moves money, so only routes with `read: true` are reads, and there is none: \
+                     every GET is taken for a write; list the reads ({ match: GET /contacts, read: true }), or say `reads: by-method` if no \
+                     GET changes anything";
+        all.push((format!("destinations.{}.reads", destination.name), false, words.to_owned()));
     }
 }
 

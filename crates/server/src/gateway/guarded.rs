@@ -11,7 +11,7 @@ use super::act::{Caller, Errand};
 use super::expression::{Expression, Named, Sight};
 use super::observe::OBSERVED;
 use super::passing::Handover;
-use super::pattern::folded;
+use super::pattern::{folded, is_read};
 use super::route::{Asked, Route, Word};
 use super::sending::{Sending, VIEWED_BYTES_MAX, why_unread};
 use super::{Arrival, callback, caps, fingerprint, told};
@@ -427,6 +427,16 @@ impl Wish<'_> {
             Some(action) => format!(
                 "{send}, or name what identifies it under `destinations.{at}`: the `key:` of its route `{action}`, or of them all: key: request.body.SOME_STABLE_ID"
             ),
+            None if is_read(method) => {
+                return Problem::new(
+                    Code::KeyMissing,
+                    "this destination lists its reads and this request is none of them, so it is taken for a write, and it has no key",
+                    format!(
+                        "{} Otherwise send an Idempotency-Key that is the same on every repetition.",
+                        how_to_list(at, method, &path)
+                    ),
+                );
+            }
             None => format!(
                 "{send}, or add a route to `destinations.{at}.routes`: \
                  {{ match: {method} {path}, action: {}, key: request.body.SOME_STABLE_ID, recovery: person }}",
@@ -435,6 +445,14 @@ impl Wish<'_> {
         };
         Problem::new(Code::KeyMissing, message, hint)
     }
+}
+
+/// Returns how to say of a request that it only reads, where reads are listed (S44).
+pub(super) fn how_to_list(destination: &str, method: &hyper::Method, path: &str) -> String {
+    format!(
+        "If it only reads, add to `destinations.{destination}.routes`: {{ match: {method} {path}, read: true }}; if no GET of this destination \
+         changes anything, say `destinations.{destination}.reads: by-method`."
+    )
 }
 
 /// A name for what has none: `post.v1.charges`.

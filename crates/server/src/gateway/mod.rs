@@ -236,7 +236,8 @@ fn is_recorded(shared: &Shared, request: &Request) -> bool {
     let (destinations, path) = (shared.destinations(), pattern::canonical_path(&format!("/{path}")));
     let (Some(destination), Some(path)) = (destinations.get(name), path) else { return true };
     let (route, _) = destination.route(&request.method, &path);
-    !route.lets_pass(&request.method) && (route.mode == Mode::Guard || destination.pins.is_some())
+    !destination.lets_pass(route, &request.method)
+        && (route.mode == Mode::Guard || destination.pins.is_some())
 }
 
 /// The same for somebody who is known: what an inbox hands over to a destination.
@@ -273,7 +274,7 @@ pub(crate) async fn carried(
     })?;
     shared.pauses.check(&destination.name, principal.token())?;
     let (route, parameters) = destination.route(&request.method, &path);
-    let (route, is_read) = (route.clone(), route.lets_pass(&request.method));
+    let (route, is_read) = (route.clone(), destination.lets_pass(route, &request.method));
     let mode = route.mode;
     let objection = objection(&destination, &route, &request.method, &path)?;
     let bytes_max = if destination.pins.is_some() { pins::REQUEST_BYTES_MAX } else { REQUEST_BYTES_MAX };
@@ -335,7 +336,7 @@ fn going_past(
             "its path differs from that of the route `{pattern}` only in how it is written, and the destination could take it for that"
         )));
     }
-    let passes = route.lets_pass(method) || destination.is_prompt(method, path);
+    let passes = destination.lets_pass(route, method) || destination.is_prompt(method, path);
     if passes || destination.unmatched == Unmatched::Guard {
         return None;
     }
@@ -354,6 +355,9 @@ fn no_route(destination: &Destination, method: &Method, path: &str) -> Problem {
     let (at, folded) = (&destination.name, pattern::folded(path));
     let action = guarded::made_action(method, &folded);
     let message = format!("no route matches {method} {folded}, and `{at}` takes no write without one");
+    if pattern::is_read(method) {
+        return Problem::new(Code::NoRoute, message, guarded::how_to_list(at, method, &folded));
+    }
     let hint = format!(
         "Add a route to `destinations.{at}.routes`: {{ match: {method} {folded}, action: {action}, key: request.body.SOME_STABLE_ID, \
          recovery: person }}; or let writes without a route be guarded there, without the approvals and caps of routes: unmatched: guard"

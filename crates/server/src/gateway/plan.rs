@@ -6,14 +6,14 @@ use std::sync::Arc;
 use super::auth::{self, Credentials};
 use super::gate::Gate;
 use super::mask::{Masks, Words};
-use super::pattern::Pattern;
+use super::pattern::{Pattern, is_read};
 use super::pins::{self, Pins};
 use super::route::{Asked, Route};
 use super::sending::is_credential;
 use super::upstream::{Base, Upstream, tls_client};
 use crate::catalog;
 use crate::config::Span;
-use crate::config::destinations::{self as written, Kind, RecoveryRules, Rules, Unmatched};
+use crate::config::destinations::{self as written, Kind, Reads, RecoveryRules, Rules, Unmatched};
 use hyper::Method;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 
@@ -38,6 +38,8 @@ pub(crate) struct Destination {
     secrets: Arc<Words>,
     /// The tenants that may use it, as they are written.
     tenants: Option<Vec<String>>,
+    /// Which requests that match no route only read (S44).
+    pub(crate) reads: Reads,
 }
 
 /// What is wrong, and where.
@@ -109,7 +111,7 @@ impl Destination {
             limits.concurrency.get_or_insert(pins::CONCURRENCY_DEFAULT);
         }
         let gate = Gate::new(&limits, &written.circuit);
-        let (routes, unrouted) = routes(written, known, kind, &mut notes);
+        let (routes, unrouted, reads) = routes(written, known, kind, &mut notes);
         if pins.is_some() {
             refuse_what_pins_have_not(written, &mut notes);
         }
@@ -141,6 +143,7 @@ impl Destination {
                     pins,
                     routes,
                     unrouted,
+                    reads,
                     unmatched,
                     secrets: Arc::new(secrets),
                     tenants: written.tenants.clone(),
@@ -152,11 +155,20 @@ impl Destination {
 
     /// The route a request takes, with the parameters of its path.
     pub(crate) fn route(&self, method: &Method, path: &str) -> (&Arc<Route>, Vec<(String, String)>) {
-        let found = self.routes.iter().find_map(|route| {
-            let parameters = route.pattern.as_ref()?.parameters(method, path)?;
-            Some((route, parameters))
-        });
-        found.unwrap_or((&self.unrouted, Vec::new()))
+        let found = |method: &Method| {
+            self.routes.iter().find_map(|route| {
+                let parameters = route.pattern.as_ref()?.parameters(method, path)?;
+                Some((route, parameters))
+            })
+        };
+        // A HEAD reads what a GET reads.
+        let of_get = || found(&Method::GET).filter(|(route, _)| route.is_read && *method == Method::HEAD);
+        found(method).or_else(of_get).unwrap_or((&self.unrouted, Vec::new()))
+    }
+
+    /// Returns whether a request that takes this route only reads, and is passed on (S44).
+    pub(crate) fn lets_pass(&self, route: &Route, method: &Method) -> bool {
+        route.is_read || route.pattern.is_none() && self.reads == Reads::ByMethod && is_read(method)
     }
 
     /// What is masked in its answers.
@@ -185,7 +197,7 @@ impl Destination {
             (Some(own), Some(other)) => own.says_as_much_as(other),
             _ => false,
         };
-        let pass_both = taken.lets_pass(method) && other.lets_pass(method);
+        let pass_both = self.lets_pass(taken, method) && self.lets_pass(other, method);
         (!Arc::ptr_eq(other, taken) && !is_told_apart && !pass_both).then_some(other)
     }
 
@@ -277,7 +289,7 @@ fn routes(
     known: Option<&written::Destination>,
     kind: Kind,
     notes: &mut Notes,
-) -> (Vec<Arc<Route>>, Arc<Route>) {
+) -> (Vec<Arc<Route>>, Arc<Route>, Reads) {
     let about = notes.about.clone();
     let of_all = || written.rules();
     let of_kind = || match kind {
@@ -307,13 +319,23 @@ fn routes(
         let rules = of_all().or(route.rules()).or(of_catalog());
         (route, route.action.clone(), rules)
     });
+    let all: Vec<(&written::Route, Option<String>, Rules)> = own.chain(others).collect();
+    let needs_care = of_all().needs_care() || all.iter().any(|(_, _, rules)| rules.needs_care());
+    let by_default = if needs_care { Reads::Listed } else { Reads::ByMethod };
+    let reads = written.reads.or(known.and_then(|known| known.reads)).unwrap_or(by_default);
     let mut routes = Vec::new();
-    for (number, (route, action, rules)) in own.chain(others).enumerate() {
+    for (number, (route, action, rules)) in all.into_iter().enumerate() {
         let shown = action.clone().unwrap_or_else(|| (number + 1).to_string());
         notes.about = format!("{about}.routes.{shown}");
         let pattern = notes.take("match", Pattern::parse(&route.r#match));
-        let is_read = route.read || pattern.as_ref().is_some_and(Pattern::reads);
+        let by_method = pattern.as_ref().is_some_and(Pattern::reads);
+        let is_read = route.read || reads == Reads::ByMethod && by_method;
         match is_read {
+            false if by_method && action.is_none() => {
+                let words = "reads are listed at this destination: say `read: true` if this route only reads, and give it an `action:` if it \
+                             changes something";
+                notes.take::<()>("read", Err(words.to_owned()));
+            }
             false => drop(notes.take("action", check_action(action.as_deref()))),
             // Nobody may rely on what is passed over.
             true => {
@@ -332,7 +354,7 @@ fn routes(
     of_unrouted.recovery.take_if(|recovery| *recovery == RecoveryRules::Repeat);
     let unrouted = Route::read(None, None, false, of_unrouted, notes);
     let plain = || Route::read(None, None, false, Rules::default(), notes).expect("nothing is asked for");
-    (routes, Arc::new(unrouted.unwrap_or_else(plain)))
+    (routes, Arc::new(unrouted.unwrap_or_else(plain)), reads)
 }
 
 /// What an operator wrote and nothing would ever look at.

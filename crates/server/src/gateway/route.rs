@@ -10,7 +10,7 @@ use twicesafe_ledger::{ApprovalRule, Lookup, OnMismatch, OnReview, Policy, Recip
 use super::expression::{Expression, OF_ANSWER, OF_LOOKUP, OF_LOOKUP_ANSWER, OF_REQUEST};
 use super::fingerprint;
 use super::outcome::{Reading, Table};
-use super::pattern::{Pattern, is_read};
+use super::pattern::Pattern;
 use super::pins::Expectation;
 use super::place::{Fixed, Place};
 use super::plan::Notes;
@@ -309,11 +309,6 @@ impl Route {
             notes.take::<()>("version", Err("a version needs a `lane:`".to_owned()));
         }
         (notes.wrong.len() == before).then_some(route)
-    }
-
-    /// Whether it is about something that need not be guarded.
-    pub(crate) fn lets_pass(&self, method: &Method) -> bool {
-        self.is_read || self.pattern.is_none() && is_read(method)
     }
 }
 

@@ -227,7 +227,7 @@ async fn s46_writes_without_a_route_are_refused_where_a_route_asks_or_moves_mone
         ("auth: none\nunmatched: refuse", format!("{plain} }}"), true),
         ("auth: none\nmode: observe", format!("{plain}, moves_money: true }}"), false),
     ] {
-        let gateway = Gateway::with(destination, &routes, "").await;
+        let gateway = Gateway::with(&format!("{destination}\nreads: by-method"), &routes, "").await;
         let heard = gateway.post_with("/refunds", &keyed, &refund()).await;
         match is_refused {
             true => {

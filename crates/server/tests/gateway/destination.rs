@@ -155,7 +155,10 @@ async fn serve(mut stream: TcpStream, state: Arc<Mutex<State>>) -> Option<()> {
         let done = json!({ "id": format!("c_{number}") });
         match step {
             None if is_read => {
-                let found = found(&state, &request);
+                let found = match request.line.contains("/api/conversations.") {
+                    true => conversation(&state, &request),
+                    false => found(&state, &request),
+                };
                 say(&mut stream, 200, &found).await?;
             }
             None | Some(Do::Act) => say(&mut stream, 201, &done).await?,
@@ -219,6 +222,34 @@ fn found(state: &Arc<Mutex<State>>, request: &Effect) -> Value {
         .map(|(number, _)| json!({ "id": format!("c_{}", number + 1) }))
         .collect();
     json!({ "items": items })
+}
+
+/// The timestamp of a message that is there from the start, and has replies.
+pub(crate) const THREAD: &str = "1700000000.000100";
+/// The timestamp of a reply to it. Whoever asks for the thread by this one is shown this one alone.
+pub(crate) const REPLY: &str = "1700000000.000200";
+
+/// What was posted, as Slack shows it: a channel without its threads, or one thread.
+fn conversation(state: &Arc<Mutex<State>>, request: &Effect) -> Value {
+    let parameter = |name: &str| {
+        let rest = request.line.split(name).nth(1)?;
+        rest.split([' ', '&']).next().map(str::to_owned)
+    };
+    let (thread, state) = (parameter("&ts="), state.lock().unwrap());
+    let of_thread = |effect: &&Effect| match request.line.contains("conversations.replies") {
+        true => thread.as_deref() == Some(THREAD) && effect.body["thread_ts"].is_string(),
+        false => effect.body["thread_ts"].is_null() && !effect.line.contains("thread_ts="),
+    };
+    let mut messages = match thread.as_deref() {
+        Some(THREAD) => vec![json!({ "ts": THREAD, "thread_ts": THREAD })],
+        Some(REPLY) => vec![json!({ "ts": REPLY, "thread_ts": THREAD })],
+        _ => Vec::new(),
+    };
+    let posted = state.effects.iter().filter(of_thread);
+    messages.extend(
+        posted.map(|effect| json!({ "ts": "1700000001.000100", "metadata": effect.body["metadata"] })),
+    );
+    json!({ "ok": true, "messages": messages, "has_more": false })
 }
 
 async fn say(stream: &mut TcpStream, status: u16, body: &Value) -> Option<()> {

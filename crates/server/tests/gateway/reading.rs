@@ -117,3 +117,77 @@ async fn a_stream_may_last_as_long_as_it_speaks() {
         assert_ne!(stream.read(&mut part).await.unwrap(), 0);
     }
 }
+
+/// What a destination was asked, by its request lines.
+fn lines(gateway: &Gateway) -> Vec<String> {
+    let of = |request: super::destination::Effect| request.line.trim_end_matches(" HTTP/1.1").to_owned();
+    gateway.crm.requests().into_iter().map(of).collect()
+}
+
+#[tokio::test]
+async fn s44_a_get_that_is_not_listed_is_a_write() {
+    let listed = "\n- { match: GET /seen, read: true }";
+    let cared_for = |word: &str| PERSON.replace("recovery: person", &format!("recovery: person\n  {word}"));
+    for (destination, routes) in [
+        ("auth: none\nreads: listed", format!("{PERSON}{listed}")),
+        ("auth: none", format!("{}{listed}", cared_for("approve: request.body.amount > 1"))),
+        ("auth: none", format!("{}{listed}", cared_for("caps: [ { count: 5 } ]"))),
+        ("auth: none", format!("{}{listed}", cared_for("moves_money: true"))),
+        ("auth: none\nmoves_money: true", format!("{PERSON}{listed}")),
+    ] {
+        let gateway = Gateway::with(destination, &routes, "").await;
+        assert_eq!(gateway.world.get("/to/crm/seen").await.status, 200, "{destination}");
+        let head = gateway.world.send("HEAD", "/to/crm/seen", &[], b"").await;
+        assert!(head.status < 300, "a HEAD reads what a GET reads: {head:?}");
+        let refused = gateway.world.get("/to/crm/refund?id=1").await;
+        assert!(refused.status >= 400, "{destination}: {refused:?}");
+        assert_eq!(lines(&gateway), ["GET /seen", "HEAD /seen"], "{destination}");
+    }
+    for (destination, routes) in [
+        ("auth: none\nreads: by-method", cared_for("moves_money: true")),
+        ("auth: none", cared_for("moves_money: false")),
+        ("auth: none", cared_for("approve: false")),
+    ] {
+        let gateway = Gateway::with(destination, &routes, "").await;
+        assert_eq!(gateway.world.get("/to/crm/x").await.status, 200, "{destination} {routes}");
+    }
+}
+
+#[tokio::test]
+async fn s44_a_write_by_get_is_sent_once_and_answered_from_the_ledger() {
+    let routes = "- { match: GET /refund, action: refund.create, key: request.query.id, recovery: person }";
+    let gateway = Gateway::with("auth: none\nreads: listed", routes, "").await;
+    gateway.crm.script_lookups([Do::ActAndSay(200, json!({ "id": 1 })), Do::ActAndSay(500, json!({}))]);
+    for replayed in [false, true] {
+        let heard = gateway.world.get("/to/crm/refund?id=1").await;
+        assert_eq!(
+            (heard.status, heard.headers.contains_key("idempotent-replayed")),
+            (200, replayed),
+            "{heard:?}"
+        );
+    }
+    for _ in 0..2 {
+        gateway.world.get("/to/crm/refund?id=2").await.refused(423, "TS0016");
+    }
+    assert_eq!(lines(&gateway), ["GET /refund?id=1", "GET /refund?id=2"]);
+}
+
+#[tokio::test]
+async fn s44_messengers_that_act_on_a_get_are_asked_once() {
+    for (entry, write, read, other) in [
+        ("telegram", "/sendMessage?chat_id=1&text=a", "/getMe", "/sendVoice?chat_id=1"),
+        ("slack", "/api/chat.postMessage?channel=C1&text=a", "/api/auth.test", "/api/chat.unfurl?channel=C1"),
+    ] {
+        let gateway = Gateway::with(&format!("use: {entry}\nauth: none"), "[]", "").await;
+        gateway.crm.script_lookups([Do::ActAndSay(500, json!({}))]);
+        for _ in 0..2 {
+            let path = format!("/to/crm{write}");
+            let heard = gateway.world.send("GET", &path, &[("idempotency-key", "a")], b"").await;
+            heard.refused(423, "TS0016");
+        }
+        let heard = gateway.world.get(&format!("/to/crm{other}")).await;
+        assert!(heard.status >= 400, "{entry}: {heard:?}");
+        assert_eq!(gateway.world.get(&format!("/to/crm{read}")).await.status, 200);
+        assert_eq!(lines(&gateway), [format!("GET {write}"), format!("GET {read}")]);
+    }
+}

@@ -343,3 +343,49 @@ async fn s15_one_at_a_time_touches_an_entity_and_an_older_version_does_not_count
         gateway.crm.effects().iter().map(|effect| effect.body["version"].as_i64()).collect();
     assert_eq!(versions, [Some(2), Some(3)]);
 }
+
+/// A gateway in front of a Slack that acts and answers 500, where nothing takes long.
+async fn slack() -> Gateway {
+    let destination = "use: slack\nauth: none\ntimeout: 300ms\nin_flight_max: 100ms\nretries: { base: 20ms, cap: 100ms }\nwait: 20s";
+    Gateway::in_real_time(destination, "[]").await
+}
+
+const POST_MESSAGE: &str = "/api/chat.postMessage";
+
+#[tokio::test]
+async fn s24_slack_a_reply_in_a_thread_is_looked_for_in_its_thread() {
+    for thread in [None, Some(destination::THREAD)] {
+        let gateway = slack().await;
+        gateway.crm.script([Do::ActAndSay(500, json!({}))]);
+        let mut body = json!({ "channel": "C1", "text": "it is done" });
+        if let Some(thread) = thread {
+            body["thread_ts"] = thread.into();
+        }
+        let heard = gateway.post_with(POST_MESSAGE, &[("idempotency-key", "a")], &body).await;
+        assert_eq!(
+            (heard.status, heard.headers["twicesafe-source"].as_str()),
+            (200, "lookup"),
+            "{thread:?} {heard:?}"
+        );
+        gateway.crm.check_effects(1);
+        let scope = "default/crm/message.post";
+        assert_eq!(gateway.wait_for(scope, "a", "done").await["external_id"], "1700000001.000100");
+    }
+}
+
+#[tokio::test]
+async fn s24_slack_what_a_lookup_cannot_show_does_not_count_as_not_there() {
+    for (path, body) in [
+        // Slack takes arguments from both.
+        (format!("{POST_MESSAGE}?thread_ts={}", destination::THREAD), json!({ "channel": "C1" })),
+        (POST_MESSAGE.to_owned(), json!({ "channel": "C1", "thread_ts": destination::REPLY })),
+        (POST_MESSAGE.to_owned(), json!({ "channel": "C1", "thread_ts": "" })),
+    ] {
+        let gateway = slack().await;
+        gateway.crm.script([Do::ActAndSay(500, json!({}))]);
+        let post = gateway.post_with(&path, &[("idempotency-key", "a")], &body);
+        // It goes on asking for an hour, and posts nothing meanwhile.
+        assert!(tokio::time::timeout(Duration::from_secs(2), post).await.is_err(), "{path} {body}");
+        gateway.crm.check_effects(1);
+    }
+}

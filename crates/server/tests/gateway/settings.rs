@@ -1,6 +1,7 @@
 //! What an operator writes, and what is said about it.
 
 use super::*;
+use twicesafe_server::config::destinations::{RecoveryRules, Route};
 
 #[tokio::test]
 async fn s3_a_restart_says_what_it_orphans() {
@@ -124,8 +125,16 @@ async fn what_is_wrong_is_said_before_anything_runs() {
             "decides whether a person is asked",
         ),
         (
-            crm("    auth: none\n    routes: [ { match: GET /x, action: x.do, approve: true } ]"),
+            crm(
+                "    auth: none\n    reads: by-method\n    routes: [ { match: GET /x, action: x.do, approve: true } ]",
+            ),
             "reads are passed on as they are",
+        ),
+        (
+            crm(
+                "    auth: none\n    routes: [ { match: GET /x }, { match: POST /y, action: y.do, approve: true } ]",
+            ),
+            "reads are listed at this destination",
         ),
         (
             crm("    auth: none\n    routes: [ { match: POST /x, read: true, key: request.body.id } ]"),
@@ -275,6 +284,41 @@ async fn every_entry_of_the_catalog_is_right() {
             |one: &String| one.starts_with("error") || one.contains("it takes what the catalog has");
         assert!(!all.iter().any(is_wrong), "{name}: {all:#?}");
         assert!(!entry.facts.is_empty() && !entry.destination.routes.is_empty(), "{name}");
+    }
+}
+
+#[test]
+fn every_lookup_of_the_catalog_says_what_it_can_see() {
+    use twicesafe_server::catalog::{NotFound, entries};
+    for (name, entry) in entries() {
+        assert!(entry.destination.reads.is_some(), "{name} says which requests only read");
+        for route in &entry.destination.routes {
+            let Some(RecoveryRules::Lookup(lookup) | RecoveryRules::NativeKey(_, Some(lookup))) =
+                &route.recovery
+            else {
+                continue;
+            };
+            let mut about =
+                entry.lookups.iter().filter(|question| question.action == route.action).peekable();
+            assert!(
+                about.peek().is_some(),
+                "{name}: nothing says what the lookup of {:?} can see",
+                route.action
+            );
+            let never = about.any(|question| question.not_found == NotFound::Never);
+            assert!(!never || lookup.conclusive.as_deref() == Some("false"), "{name}: {:?}", route.action);
+        }
+        for question in &entry.lookups {
+            let asks = |route: &Route| route.action == question.action && route.recovery.is_some();
+            let is_used = question.action.is_none() || entry.destination.routes.iter().any(asks);
+            assert!(is_used && !question.misses.is_empty(), "{name}: {}", question.asks);
+            // What no route uses was not tried.
+            assert!(
+                question.action.is_some() || question.not_found == NotFound::Never,
+                "{name}: {}",
+                question.asks
+            );
+        }
     }
 }
 

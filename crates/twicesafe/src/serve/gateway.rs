@@ -50,14 +50,34 @@ pub(super) fn catalog(asked: &Catalog, common: &Common, out: &mut impl Write) ->
     if common.json {
         let facts: Vec<_> =
             entry.facts.iter().map(|fact| json!({ "says": fact.says, "verified": fact.verified })).collect();
+        let question = |question: &catalog::Question| {
+            json!({ "asks": question.asks, "action": question.action, "misses": question.misses,
+                "not_found": question.not_found.as_str(), "verified": question.verified })
+        };
+        let lookups: Vec<_> = entry.lookups.iter().map(question).collect();
         return Ok(print_json(
             out,
-            &json!({ "name": name, "title": entry.title, "facts": facts, "entry": source }),
+            &json!({ "name": name, "title": entry.title, "facts": facts, "lookups": lookups, "entry": source }),
         )?);
     }
     writeln!(out, "{}\n", entry.title)?;
+    let how_known = |verified: bool| if verified { "verified" } else { "believed" };
     for fact in &entry.facts {
-        writeln!(out, "  {} {}", if fact.verified { "verified" } else { "believed" }, fact.says)?;
+        writeln!(out, "  {} {}", how_known(fact.verified), fact.says)?;
+    }
+    if entry.lookups.is_empty() {
+        writeln!(out, "\n  lookups  none is known")?;
+    } else {
+        writeln!(out, "\n  lookups")?;
+    }
+    for question in &entry.lookups {
+        let says = match question.not_found {
+            catalog::NotFound::Counts => "not found counts",
+            catalog::NotFound::Never => "not found never counts",
+        };
+        let used = question.action.as_ref().map_or_else(String::new, |action| format!(" (by {action})"));
+        let known = how_known(question.verified);
+        writeln!(out, "  {known} {}{used}; {says}; it does not show: {}", question.asks, question.misses)?;
     }
     let body = source.split_once("\ndestination:\n").map_or("", |(_, body)| body);
     Ok(write!(out, "\n{body}")?)

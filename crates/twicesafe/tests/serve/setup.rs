@@ -134,10 +134,15 @@ fn the_catalog_says_what_is_verified_and_a_spec_says_what_is_agreed() {
         &world,
         &["catalog", "stripe"],
         0,
-        &["verified POST takes", "believed Objects", "action: charge.create"],
+        &["verified POST takes", "believed The header", "action: charge.create"],
         &[],
     );
     check(&world, &["--json", "catalog", "slack"], 0, &["\"verified\":true", "\"name\":\"slack\""], &[]);
+    let says = ["conversations.replies", "not found counts; it does not show: In a channel: replies"];
+    check(&world, &["catalog", "slack"], 0, &says, &[]);
+    check(&world, &["catalog", "hubspot"], 0, &["not found never counts"], &[]);
+    check(&world, &["catalog", "telegram"], 0, &["none is known", "reads: listed"], &[]);
+    check(&world, &["--json", "catalog", "slack"], 0, &["\"lookups\":[{", "\"not_found\":\"counts\""], &[]);
     check(&world, &["catalog", "strpe"], 2, &[], &["did you mean `stripe`?"]);
     check(&world, &["catalog", "nope"], 2, &[], &["it has adyen, airtable", "need no entry, but a `base:`"]);
     check(&world, &["spec"], 2, &[], &["TS0080", "twicesafe init"]);

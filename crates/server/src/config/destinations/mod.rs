@@ -60,6 +60,9 @@ with_rules! {
         pub unmatched: Option<Unmatched>,
         /// The tenants that may use it, `*` for all of them; `default`, the operator's own, unless said otherwise.
         pub tenants: Option<Vec<String>>,
+        /// Which requests only read. Without it, reads are listed where a person is asked about anything, where something is counted and
+        /// where money moves, unless the catalog knows better; otherwise they are known by their method.
+        pub reads: Option<Reads>,
         /// What can be done there.
         pub routes: Vec<Route>,
     }
@@ -96,6 +99,16 @@ impl Destination {
             None => Ok(()),
         }
     }
+}
+
+/// Which requests of a destination only read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reads {
+    /// Those of routes with `read: true`; every other request is a write, whatever its method.
+    Listed,
+    /// Those, and every GET, HEAD and OPTIONS that no route says otherwise of.
+    ByMethod,
 }
 
 with_rules! {

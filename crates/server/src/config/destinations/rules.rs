@@ -84,7 +84,7 @@ macro_rules! with_rules {
             expect: $crate::config::destinations::ExpectRules,
             /// It cannot be taken back.
             irreversible: bool,
-            /// It moves money.
+            /// It moves money. Only this says so: for an entry of the catalog the entry does, otherwise you do.
             moves_money: bool,
             /// Customers see it.
             reaches_customers: bool,
@@ -141,6 +141,14 @@ impl Rules {
 }
 
 impl Rules {
+    /// Returns whether a person is asked about it, it is counted, or it moves money: then nothing may slip past as a read (S44).
+    pub(crate) fn needs_care(&self) -> bool {
+        let is_asked_about = self.approve.as_ref().is_some_and(|approve| *approve != Approve::Fixed(false));
+        is_asked_about
+            || self.caps.as_ref().is_some_and(|caps| !caps.is_empty())
+            || self.moves_money == Some(true)
+    }
+
     /// What is said that holds for writes only: at a destination what would be relied on most, at a route everything.
     pub(crate) fn that_only_writes_have(&self, at_route: bool) -> Vec<&'static str> {
         let mut said = Vec::new();
