@@ -10,6 +10,7 @@ mod api;
 pub mod catalog;
 mod client;
 pub mod config;
+mod credentials;
 mod error;
 pub mod figures;
 mod gateway;

@@ -11,7 +11,7 @@ use subtle::ConstantTimeEq;
 use tokio::sync::Mutex;
 use twicesafe_ledger::{Actor, Code, Filter, InvalidName, Ledger, Scope, Timestamp};
 
-use super::principal::{RESERVED, Right, TENANT_DEFAULT};
+use super::principal::{Principal, RESERVED, Right, TENANT_DEFAULT};
 use crate::error::ServerError;
 use crate::http::Problem;
 
@@ -221,6 +221,19 @@ impl Tokens {
     /// Whether a token was ever made: from then on nobody does without.
     pub(crate) fn are_needed(&self) -> bool {
         !self.known().tokens.is_empty()
+    }
+
+    /// Returns everybody who may act, by tenant, with a token that reaches `TENANT/TAIL`.
+    pub(crate) fn holders_reaching(&self, tail: &str, now: Timestamp) -> BTreeMap<String, BTreeSet<String>> {
+        let known = self.known();
+        let mut holders: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for token in known.tokens.values().filter(|token| token.is_good(now)) {
+            let Ok(holder) = Principal::of(token, known.tenants.clone()) else { continue };
+            if holder.has(Right::Act) && holder.reaches(&format!("{}/{tail}", token.tenant)) {
+                holders.entry(token.tenant.clone()).or_default().insert(holder.actor.as_str().to_owned());
+            }
+        }
+        holders
     }
 
     pub(super) fn tenants(&self) -> Arc<BTreeSet<String>> {

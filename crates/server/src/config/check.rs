@@ -8,6 +8,8 @@ use crate::gateway::Destinations;
 use crate::http::Tls;
 use crate::inbox::Inboxes;
 
+/// Callers that are named in a warning.
+const HOLDERS_SHOWN_MAX: usize = 3;
 /// Longest name of a person, and shortest secret for links.
 const NAME_BYTES_MAX: usize = 100;
 const LINK_SECRET_BYTES_MIN: usize = 16;
@@ -56,7 +58,7 @@ pub async fn check(configuration: &Configuration, ledger: Option<&Ledger>) -> Ve
             .iter()
             .for_each(|(name, value)| secret(&format!("traces.headers.{name}"), value, &mut found));
     }
-    destinations(configuration, &mut found);
+    destinations(configuration, ledger, &mut found).await;
     inboxes(configuration, &mut found);
     reach(configuration, ledger, &mut found).await;
     deciders(configuration, ledger, &mut found).await;
@@ -226,7 +228,7 @@ fn links(configuration: &Configuration, found: &mut Found) {
 }
 
 /// The pre-launch checklist for routes.
-fn destinations(configuration: &Configuration, found: &mut Found) {
+async fn destinations(configuration: &Configuration, ledger: Option<&Ledger>, found: &mut Found) {
     for about in configuration.callbacks.iter().filter(|text| {
         !text.parse::<hyper::Uri>().is_ok_and(|uri| uri.scheme().is_some() && uri.host().is_some())
     }) {
@@ -244,12 +246,39 @@ fn destinations(configuration: &Configuration, found: &mut Found) {
     for (about, is_error, words) in read.advice(configuration) {
         found.0.push(Advice { is_error, about, words });
     }
+    if let Some(ledger) = ledger {
+        shared_keys(&read, ledger, found).await;
+    }
     for (name, destination) in &configuration.destinations {
         if let Some(auth) = &destination.auth {
             for (field, value) in auth.secrets() {
                 secret(&format!("destinations.{name}.auth.{field}"), value, found);
             }
         }
+    }
+}
+
+/// Warns of destinations where callers show credentials of their own and share keys and answers all the same.
+async fn shared_keys(destinations: &Destinations, ledger: &Ledger, found: &mut Found) {
+    let (tokens, now) = match (Tokens::read(ledger).await, ledger.store().now().await) {
+        (Ok(tokens), Ok(now)) => (tokens, now),
+        (Err(error), _) => return found.error("ledger", error.to_string()),
+        (_, Err(error)) => return found.error("ledger", error.to_string()),
+    };
+    for (destination, action) in destinations.without_account() {
+        let holders = tokens.holders_reaching(&format!("{destination}/{action}"), now);
+        let serves = |tenant: &str| destinations.get(destination).is_some_and(|one| one.serves(tenant));
+        let shared = holders.iter().find(|(tenant, names)| names.len() > 1 && serves(tenant));
+        let Some((_, names)) = shared else { continue };
+        let first: Vec<&str> = names.iter().take(HOLDERS_SHOWN_MAX).map(String::as_str).collect();
+        let words = format!(
+            "callers bring credentials of their own, and {} callers ({}) share its keys and its answers: one is told what another one did. \
+             Name the user with `account:` (an expression over what says who that is: request.headers['x-user-id']), let the server \
+             identify itself with `auth:`, or give each caller a tenant",
+            names.len(),
+            first.join(", "),
+        );
+        found.warning(&format!("destinations.{destination}.routes.{action}.account"), &words);
     }
 }
 

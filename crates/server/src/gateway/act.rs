@@ -20,10 +20,11 @@ use super::passing::Handover;
 use super::place::Place;
 use super::plan::Destination;
 use super::route::Route;
-use super::sending::{Sending, is_credential};
+use super::sending::Sending;
 use super::told;
 use super::upstream::{Care, Failure};
 use crate::config::destinations::When;
+use crate::credentials::is_credential;
 
 /// The header by which callers, and many destinations, tell repetitions.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
@@ -286,7 +287,7 @@ pub(super) async fn request(
 ) -> Result<Request<Full<Bytes>>, String> {
     let mut request = Request::new(Full::new(sending.body.clone()));
     *request.method_mut() = sending.method.clone();
-    *request.uri_mut() = destination.upstream.base().join(&sending.path_and_query())?;
+    *request.uri_mut() = destination.upstream.base().join(&sending.address_to_send())?;
     let headers = request.headers_mut();
     *headers = sending.headers.clone();
     // What is kept must be readable for whoever asks again, and for expressions.

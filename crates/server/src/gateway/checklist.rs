@@ -14,6 +14,21 @@ use crate::config::destinations::{Mode, OnHold, Reads, Unmatched};
 type Advice = (String, bool, String);
 
 impl Destinations {
+    /// Returns the writes, by destination and action, that callers make with credentials of their own and that are not told apart by
+    /// an account. Writes without a route are all called `*`.
+    pub(crate) fn without_account(&self) -> Vec<(&str, &str)> {
+        let mut all = Vec::new();
+        for destination in self.iter().filter(|one| one.credentials.is_none() && one.pins.is_none()) {
+            let routes = destination.routes.iter().chain([&destination.unrouted]);
+            let shared = routes.filter(|route| !route.is_read && route.account.is_none());
+            all.extend(
+                shared.map(|route| (destination.name.as_str(), route.action.as_deref().unwrap_or("*"))),
+            );
+        }
+        all.sort();
+        all
+    }
+
     /// The checklist: stable key, recovery known, irreversible behind approval, owner set, expiry set, credentials the server
     /// can use.
     pub(crate) fn advice(&self, configuration: &Configuration) -> Vec<Advice> {

@@ -288,6 +288,7 @@ fn errand(
                 method: hyper::Method::GET,
                 path: "/".to_owned(),
                 query: None,
+                whole_query: None,
                 headers: Default::default(),
                 body: Default::default(),
                 callback: None,

@@ -131,6 +131,18 @@ impl Expression {
         }
     }
 
+    /// Returns what it may read of the request, as paths: `["headers", "x-shop"]`. A path stands for everything below it, and an
+    /// empty one for the whole request.
+    pub(crate) fn reads(&self) -> Vec<Vec<String>> {
+        let mut all = Vec::new();
+        match &*self.form {
+            Form::Path(root, steps) if root == "request" => all.push(fields(steps)),
+            Form::Path(..) => {}
+            Form::Program(program) => note_reads(program.expression(), &mut all),
+        }
+        all
+    }
+
     /// What it comes to, or why it does not.
     pub(crate) fn value(&self, sight: &Sight<'_>) -> Result<Value, String> {
         let wrong = |why: String| format!("`{}`: {why}", self.text);
@@ -272,6 +284,63 @@ fn path(expression: &IdedExpr) -> Option<(String, Vec<Step>)> {
             Some((root, steps))
         }
         _ => None,
+    }
+}
+
+/// The fields that a path names, up to the first item of a list.
+fn fields(steps: &[Step]) -> Vec<String> {
+    let name = |step: &Step| match step {
+        Step::Field(name) => Some(name.clone()),
+        Step::Item(_) => None,
+    };
+    steps.iter().map_while(name).collect()
+}
+
+/// Notes every part of the request that an expression may read. What is not plainly one part is all that is above it.
+fn note_reads(expression: &IdedExpr, all: &mut Vec<Vec<String>>) {
+    if let Some((root, steps)) = path(expression) {
+        if root == "request" {
+            all.push(fields(&steps));
+        }
+        return;
+    }
+    match &expression.expr {
+        Expr::Select(select) => match path(&select.operand) {
+            // `has(request.body.x)` is no path itself.
+            Some((root, steps)) if root == "request" && fields(&steps).len() == steps.len() => {
+                all.push([fields(&steps), vec![select.field.clone()]].concat());
+            }
+            _ => note_reads(&select.operand, all),
+        },
+        Expr::Call(call) => {
+            if let ("@in", [name, of]) = (call.func_name.as_str(), call.args.as_slice())
+                && let Expr::Literal(LiteralValue::String(name)) = &name.expr
+                && let Some((root, steps)) = path(of)
+                && fields(&steps).len() == steps.len()
+            {
+                if root == "request" {
+                    all.push([fields(&steps), vec![name.inner().to_owned()]].concat());
+                }
+                return;
+            }
+            call.target.iter().for_each(|target| note_reads(target, all));
+            call.args.iter().for_each(|argument| note_reads(argument, all));
+        }
+        Expr::Comprehension(loops) => {
+            let parts =
+                [&loops.iter_range, &loops.accu_init, &loops.loop_cond, &loops.loop_step, &loops.result];
+            parts.into_iter().for_each(|part| note_reads(part, all));
+        }
+        Expr::List(list) => list.elements.iter().for_each(|item| note_reads(item, all)),
+        Expr::Map(map) => map.entries.iter().for_each(|entry| match &entry.expr {
+            EntryExpr::MapEntry(entry) => {
+                note_reads(&entry.key, all);
+                note_reads(&entry.value, all);
+            }
+            EntryExpr::StructField(field) => note_reads(&field.value, all),
+        }),
+        // What cannot be made here reads nothing.
+        Expr::Struct(_) | Expr::Ident(_) | Expr::Literal(_) | Expr::Unspecified => {}
     }
 }
 
@@ -434,6 +503,28 @@ mod tests {
         ] {
             let expression = Expression::parse(text, OF_EVENT).expect("it is one");
             assert_eq!(expression.may_read(&["headers", "x-id"]), may, "{text}");
+        }
+    }
+
+    #[test]
+    fn s4_what_an_expression_reads_of_a_request_is_known() {
+        for (text, expected) in [
+            ("request.headers['X-Shop']", vec!["headers.x-shop"]),
+            ("'x-shop' in request.headers ? request.headers['x-shop'] : 'own'", vec!["headers.x-shop"]),
+            ("has(request.body.a.b) && request.body.n > 1", vec!["body.a.b", "body.n"]),
+            ("request.body.items[0].id", vec!["body.items"]),
+            ("request.body.items.exists(i, i.id == request.query.x)", vec!["body.items", "query.x"]),
+            ("request.headers[request.body.which] == 'a'", vec!["body.which", "headers"]),
+            ("size(request.headers) > 3", vec!["headers"]),
+            ("string(request) == key", vec![""]),
+            ("[request.path, {'a': request.method}] == []", vec!["method", "path"]),
+            ("answer.body.id", vec![]),
+        ] {
+            let expression = Expression::parse(text, OF_LOOKUP_ANSWER).expect(text);
+            let mut reads: Vec<String> = expression.reads().iter().map(|path| path.join(".")).collect();
+            reads.sort();
+            reads.dedup();
+            assert_eq!(reads, expected, "{text}");
         }
     }
 

@@ -13,7 +13,7 @@ use super::observe::OBSERVED;
 use super::passing::Handover;
 use super::pattern::{folded, is_read};
 use super::route::{Asked, Route, Word};
-use super::sending::{Sending, VIEWED_BYTES_MAX, why_unread};
+use super::sending::{NotKept, Sending, VIEWED_BYTES_MAX, why_unread};
 use super::{Arrival, callback, caps, fingerprint, told};
 use crate::config::destinations::OnHold;
 use crate::http::{Problem, Request, Response};
@@ -227,7 +227,7 @@ impl Wish<'_> {
             match self.sending.kept(&route.keep) {
                 Ok(kept) => intent = intent.request(kept),
                 // Without its request an intent is left to its callers; an approval cannot be.
-                Err(header) if is_held => return Err(not_keepable(&header)),
+                Err(why) if is_held => return Err(not_keepable(&why)),
                 Err(_) => {}
             }
         }
@@ -491,13 +491,17 @@ fn packed() -> Problem {
     )
 }
 
-fn not_keepable(header: &str) -> Problem {
+fn not_keepable(why: &NotKept) -> Problem {
+    let (what, name) = match why {
+        NotKept::Header(name) => ("header", name),
+        NotKept::Parameter(name) => ("parameter", name),
+    };
     Problem::new(
         Code::RequestNotKept,
         format!(
-            "a person must be asked first, and the header `{header}` cannot be kept until then: it may hold a secret"
+            "a person must be asked first, and the {what} `{name}` cannot be kept until then: it may hold a secret"
         ),
-        format!("Leave it out, or say at the route that it holds none: keep: [{header}]"),
+        format!("Leave it out, or say at the route that it holds none: keep: [{name}]"),
     )
 }
 

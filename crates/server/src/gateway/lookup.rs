@@ -10,8 +10,9 @@ use super::answer::{Whole, received};
 use super::expression::Sight;
 use super::outcome::Seen;
 use super::route::Asking;
-use super::sending::{Sending, is_credential};
+use super::sending::{Sending, selects_account};
 use super::upstream::{Care, Failure};
+use crate::credentials::is_credential;
 
 /// Largest answer of a lookup.
 const LOOKUP_BYTES_MAX: usize = 4 << 20;
@@ -101,7 +102,10 @@ impl Errand {
         };
         // A destination that versions its API, or acts for several accounts, is asked the same way.
         let is_same = |name: &HeaderName| {
-            name.as_str().ends_with("-version") || name == "stripe-account" || is_credential(name)
+            name.as_str().ends_with("-version")
+                || selects_account(name)
+                || self.route.acts_for.contains(name)
+                || is_credential(name)
         };
         let same = self.sending.headers.iter().filter(|(name, _)| is_same(name));
         let mut headers: HeaderMap = same.map(|(name, value)| (name.clone(), value.clone())).collect();
@@ -118,6 +122,14 @@ impl Errand {
             }
             None => Bytes::new(),
         };
-        Ok(Sending { method: asking.method.clone(), path, query, headers, body, callback: None })
+        Ok(Sending {
+            method: asking.method.clone(),
+            path,
+            query,
+            whole_query: None,
+            headers,
+            body,
+            callback: None,
+        })
     }
 }

@@ -7,8 +7,8 @@ use bytes::{Bytes, BytesMut};
 use hyper::header::{HeaderMap, HeaderValue};
 
 use super::auth::without_scheme;
-use super::sending::is_credential;
 use super::template::percent_encode;
+use crate::credentials::is_credential;
 
 /// Shorter secrets are not looked for: they are found everywhere.
 const SECRET_BYTES_MIN: usize = 8;

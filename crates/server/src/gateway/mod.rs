@@ -8,6 +8,7 @@ pub(crate) mod bypass;
 mod callback;
 mod caps;
 mod checklist;
+mod content;
 mod due;
 pub(crate) mod expression;
 mod fingerprint;
@@ -47,6 +48,7 @@ use twicesafe_ledger::{Code, Name, Status};
 use crate::access::{Principal, Right};
 use crate::config::Configuration;
 use crate::config::destinations::{Mode, Unmatched};
+use crate::credentials;
 use crate::http::{Problem, Request, Response};
 use crate::server::Shared;
 use pattern::MadeAction;
@@ -381,10 +383,13 @@ fn came_to(headers: &HeaderMap) -> &'static str {
 impl Arrival<'_> {
     /// The request as it would leave.
     fn sending(&self, request: &mut Request, callback: Option<String>) -> Sending {
+        let whole = request.uri.query();
+        let query = whole.and_then(|query| credentials::without_credentials(query, &self.route.open));
         Sending {
             method: request.method.clone(),
             path: self.path.clone(),
-            query: request.uri.query().map(str::to_owned),
+            whole_query: whole.filter(|whole| query.as_deref() != Some(whole)).map(str::to_owned),
+            query,
             headers: sending::passed_on(&request.headers),
             body: std::mem::take(&mut request.body),
             callback,

@@ -69,16 +69,18 @@ impl Place {
                 Ok(())
             }
             Self::Query(name) => {
-                let mut query = String::new();
-                percent_encode(name, &mut query);
-                query.push('=');
-                percent_encode(text, &mut query);
-                let others = sending.query.as_deref().unwrap_or_default().split('&');
-                let is_other = |part: &&str| !part.is_empty() && part.split('=').next() != Some(name);
-                for other in others.filter(is_other) {
-                    query = format!("{other}&{query}");
-                }
-                sending.query = Some(query);
+                sending.change_query(|before| {
+                    let is_other = |part: &&str| !part.is_empty() && part.split('=').next() != Some(name);
+                    let mut query = String::new();
+                    for other in before.split('&').filter(is_other) {
+                        query.push_str(other);
+                        query.push('&');
+                    }
+                    percent_encode(name, &mut query);
+                    query.push('=');
+                    percent_encode(text, &mut query);
+                    query
+                });
                 Ok(())
             }
             Self::Body(_) | Self::BodyWithJson(_) => self.write_value(sending, Value::from(text)),
@@ -247,6 +249,7 @@ mod tests {
             method: hyper::Method::POST,
             path: "/".to_owned(),
             query,
+            whole_query: None,
             headers,
             body: body.into(),
             callback: None,

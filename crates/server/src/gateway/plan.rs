@@ -9,11 +9,11 @@ use super::mask::{Masks, Words};
 use super::pattern::{Pattern, is_read};
 use super::pins::{self, Pins};
 use super::route::{Asked, Route};
-use super::sending::is_credential;
 use super::upstream::{Base, Upstream, tls_client};
 use crate::catalog;
 use crate::config::Span;
 use crate::config::destinations::{self as written, Kind, Reads, RecoveryRules, Rules, Unmatched};
+use crate::credentials::is_credential;
 use hyper::Method;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 

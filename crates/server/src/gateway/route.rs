@@ -8,7 +8,7 @@ use hyper::header::HeaderName;
 use twicesafe_ledger::{ApprovalRule, Lookup, OnMismatch, OnReview, Policy, Recipe, Recovery, VersionMeans};
 
 use super::expression::{Expression, OF_ANSWER, OF_LOOKUP, OF_LOOKUP_ANSWER, OF_REQUEST};
-use super::fingerprint;
+use super::fingerprint::{self, Compared};
 use super::outcome::{Reading, Table};
 use super::pattern::Pattern;
 use super::pins::Expectation;
@@ -18,6 +18,7 @@ use super::template::{Document, Template};
 use crate::config::destinations::{
     self as written, Approve, Cap, Mode, OnHold, OnSuperseded, RecoveryRules, Rules, Texts, When,
 };
+use crate::credentials::{is_credential, is_credential_in_query};
 
 /// How long a destination may take, unless said otherwise.
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
@@ -41,6 +42,8 @@ pub(crate) struct Route {
     pub(crate) sees_headers: bool,
     pub(crate) key: Option<Vec<Expression>>,
     pub(crate) account: Option<Word>,
+    /// Headers that choose whom a request acts for, beside those whose names say so.
+    pub(crate) acts_for: Vec<HeaderName>,
     pub(crate) recipe: Recipe,
     pub(crate) lane: Option<Word>,
     pub(crate) version: Option<Expression>,
@@ -63,6 +66,8 @@ pub(crate) struct Route {
     pub(crate) mode: Mode,
     /// Headers that are kept beside those known to hold no secret.
     pub(crate) keep: Vec<String>,
+    /// Parameters of the query that are named like credentials and are none.
+    pub(crate) open: Vec<String>,
     /// What is expected of an AI's answer.
     pub(crate) expect: Option<Arc<Expectation>>,
     pub(crate) facts: Facts,
@@ -226,22 +231,6 @@ impl Route {
                 notes.take("fingerprint", Expression::parse(text, OF_REQUEST));
             }
         }
-        let asked_about = asked_about(&rules);
-        if let Some(part) = rules
-            .ignore
-            .iter()
-            .flat_map(|texts| &texts.0)
-            .find(|part| asked_about.iter().any(|text| text.contains(part.as_str())))
-        {
-            notes.take::<()>(
-                "ignore",
-                Err(format!("`{part}` decides whether a person is asked: it cannot be left out")),
-            );
-        }
-        // What a person would be asked about is compared, whatever else is (S30).
-        let only = rules.fingerprint.as_ref().map(|texts| [texts.0.as_slice(), &asked_about].concat());
-        let recipe =
-            fingerprint::recipe(only.as_deref(), rules.ignore.as_ref().map(|texts| texts.0.as_slice()));
         let (native_key, lookup) = match &rules.recovery {
             Some(RecoveryRules::NativeKey(native, lookup)) => (Some(native), lookup.as_ref()),
             Some(RecoveryRules::Lookup(lookup)) => (None, Some(lookup)),
@@ -251,14 +240,16 @@ impl Route {
             native_key.and_then(|native| notes.take("recovery.native-key", NativeKey::read(native)));
         let asking = lookup.and_then(|lookup| notes.take("recovery.lookup", Asking::read(lookup)));
         let policy = notes.take("recovery", policy(&rules, lookup));
-        let route = Self {
+        let mut route = Self {
             sees_headers: texts(&rules).iter().any(|text| may_see_headers(text)),
             pattern,
             action,
             is_read,
             key,
             account: a_word(notes, "account", &rules.account),
-            recipe,
+            acts_for: acts_for(&rules, notes),
+            // What its expressions read belongs to it: they are read first.
+            recipe: Recipe::raw(),
             lane: a_word(notes, "lane", &rules.lane),
             version: expression(notes, "version", &rules.version, OF_REQUEST),
             work: a_word(notes, "work", &rules.work),
@@ -294,6 +285,7 @@ impl Route {
                 .and_then(|rules| notes.take("expect", Expectation::read(rules)))
                 .map(Arc::new),
             keep: kept(&rules),
+            open: open(&rules),
             facts: Facts {
                 is_irreversible: rules.irreversible.unwrap_or_default(),
                 moves_money: rules.moves_money.unwrap_or_default(),
@@ -308,13 +300,124 @@ impl Route {
         if route.version.is_some() && route.lane.is_none() {
             notes.take::<()>("version", Err("a version needs a `lane:`".to_owned()));
         }
+        route.recipe = route.compared(&rules, notes).recipe();
+        route.refuse_credentials(notes);
         (notes.wrong.len() == before).then_some(route)
     }
+
+    /// What is compared (S4): also what is read to find out whom a request acts for, whether a person is asked (S30), and what
+    /// its answer means.
+    fn compared(&self, rules: &Rules, notes: &mut Notes) -> Compared {
+        let listed = |texts: &Option<Texts>| texts.as_ref().map(|texts| texts.0.clone());
+        let mut compared = Compared {
+            only: listed(&rules.fingerprint),
+            without: listed(&rules.ignore).filter(|_| rules.fingerprint.is_none()),
+            headers: self.acts_for.iter().map(|name| name.as_str().to_owned()).collect(),
+            open: self.open.clone(),
+            ..Compared::default()
+        };
+        let deciding = ["account", "approve", "caps", "outcomes", "recovery.lookup"];
+        for (field, expression) in
+            self.expressions().into_iter().filter(|(field, _)| deciding.contains(field))
+        {
+            let reads = expression.reads();
+            for part in compared.without.iter().flatten() {
+                if reads.iter().any(|read| fingerprint::is_read_by(part, read)) {
+                    let words = format!("`{part}` is read by `{field}`: it cannot be left out");
+                    notes.take::<()>("ignore", Err(words));
+                }
+            }
+            compared.add_reads(reads);
+        }
+        compared
+    }
+
+    /// Refuses expressions over credentials: they never see any.
+    fn refuse_credentials(&self, notes: &mut Notes) {
+        for (field, expression) in self.expressions() {
+            for read in expression.reads() {
+                let words = match read.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+                    ["headers", name, ..]
+                        if HeaderName::from_bytes(name.as_bytes()).is_ok_and(|name| is_credential(&name)) =>
+                    {
+                        format!(
+                            "`{name}` is a credential by its name, and expressions do not see any: a new one would make another \
+                             intent of the same request. Name what says who the user is: request.headers['x-user-id']"
+                        )
+                    }
+                    ["query", name, ..]
+                        if is_credential_in_query(name)
+                            && !self.open.iter().any(|open| open.eq_ignore_ascii_case(name)) =>
+                    {
+                        format!(
+                            "`{name}` is a credential by its name, and expressions do not see any; if it is none, say so: keep: [{name}]"
+                        )
+                    }
+                    _ => continue,
+                };
+                notes.take::<()>(field, Err(words));
+            }
+        }
+    }
+
+    /// All its expressions over requests, by the field they stand in.
+    fn expressions(&self) -> Vec<(&'static str, &Expression)> {
+        let words =
+            [("account", &self.account), ("lane", &self.lane), ("work", &self.work), ("step", &self.step)];
+        let given = words.into_iter().filter_map(|(field, word)| match word {
+            Some(Word::Given(expression)) => Some((field, expression)),
+            _ => None,
+        });
+        let mut all: Vec<(&'static str, &Expression)> = given.collect();
+        all.extend(self.key.iter().flatten().map(|expression| ("key", expression)));
+        all.extend(self.version.iter().map(|expression| ("version", expression)));
+        all.extend(self.external_id.iter().map(|expression| ("external_id", expression)));
+        if let Some(Asked::If(expression)) = &self.approve {
+            all.push(("approve", expression));
+        }
+        let sums = self.caps.iter().filter_map(|cap| match cap {
+            Limit::Sum(sum, _) => Some(sum),
+            Limit::Count(_) => None,
+        });
+        all.extend(sums.map(|sum| ("caps", sum)));
+        let whens = self.table.readings.iter().filter_map(|reading| reading.when.as_ref());
+        all.extend(whens.map(|when| ("outcomes", when)));
+        if let Some(stamp) = &self.stamp {
+            all.extend(stamp.text.expressions().into_iter().map(|expression| ("stamp", expression)));
+        }
+        if let Some(asking) = &self.lookup {
+            all.extend(asking.expressions().into_iter().map(|expression| ("recovery.lookup", expression)));
+        }
+        all
+    }
+}
+
+/// Headers that choose whom a request acts for.
+fn acts_for(rules: &Rules, notes: &mut Notes) -> Vec<HeaderName> {
+    let read = |text: &String| {
+        let name =
+            HeaderName::from_bytes(text.as_bytes()).map_err(|_| format!("`{text}` is not a header"))?;
+        match is_credential(&name) {
+            false => Ok(name),
+            true => Err(format!(
+                "`{text}` is a credential by its name: a new one would make another intent of the same request. Name a header that \
+                 says for whom, or say it with `account:`"
+            )),
+        }
+    };
+    let names = rules.acts_for.iter().flat_map(|texts| &texts.0);
+    names.filter_map(|text| notes.take("acts_for", read(text))).collect()
+}
+
+/// Parameters of the query that are named like credentials and are none, as an operator says.
+fn open(rules: &Rules) -> Vec<String> {
+    let named = rules.keep.iter().flat_map(|texts| &texts.0);
+    named.filter(|name| is_credential_in_query(name)).map(|name| name.to_ascii_lowercase()).collect()
 }
 
 /// Headers that are kept: those an operator names, and those that expressions look at, which are no secrets then.
 fn kept(rules: &Rules) -> Vec<String> {
-    let named = rules.keep.iter().flat_map(|texts| texts.0.clone());
+    let named = rules.keep.iter().chain(&rules.acts_for).flat_map(|texts| texts.0.clone());
     let texts = texts(rules);
     let seen = texts.iter().filter(|text| may_see_headers(text)).flat_map(|text| {
         // What is quoted may be one.
@@ -430,6 +533,14 @@ impl Stamp {
 }
 
 impl Asking {
+    fn expressions(&self) -> Vec<&Expression> {
+        let mut all = self.address.expressions();
+        all.extend(self.body.iter().flat_map(Document::expressions));
+        all.extend(self.headers.iter().flat_map(|(_, text)| text.expressions()));
+        all.extend(self.found.iter().chain(&self.conclusive).chain(&self.external_id));
+        all
+    }
+
     fn read(written: &written::LookupRules) -> Result<Self, String> {
         let (method, address) = match (&written.get, &written.post) {
             (Some(address), None) => (Method::GET, address),

@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use twicesafe_ledger::Key;
 
 use super::bypass::is_of_the_way_here;
+use crate::credentials::{is_credential, is_credential_in_query};
 use crate::http::request::pairs;
 
 /// A request on its way to a destination.
@@ -15,7 +16,10 @@ pub(crate) struct Sending {
     pub(crate) method: Method,
     /// As the destination gets it, from its base on.
     pub(crate) path: String,
+    /// Without credentials (S45): what is seen, compared and kept.
     pub(crate) query: Option<String>,
+    /// As its caller wrote it, where that has credentials: it is sent, and nothing else.
+    pub(crate) whole_query: Option<String>,
     /// What is passed on.
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
@@ -71,18 +75,35 @@ impl Sending {
         media_type(&self.headers)
     }
 
-    pub(crate) fn path_and_query(&self) -> String {
-        match &self.query {
-            Some(query) => format!("{}?{query}", self.path),
-            None => self.path.clone(),
-        }
+    /// Returns path and query as the destination gets them, with the credentials of the query.
+    pub(crate) fn address_to_send(&self) -> String {
+        joined(&self.path, self.whole_query.as_ref().or(self.query.as_ref()))
+    }
+
+    /// Returns the query as the destination gets it.
+    pub(crate) fn query_to_send(&self) -> &str {
+        self.whole_query.as_ref().or(self.query.as_ref()).map_or("", String::as_str)
+    }
+
+    /// Changes the query, with and without its credentials.
+    pub(crate) fn change_query(&mut self, change: impl Fn(&str) -> String) {
+        self.query = Some(change(self.query.as_deref().unwrap_or_default()));
+        self.whole_query = self.whole_query.as_deref().map(change);
     }
 
     /// As it is kept, for people to read and for the server to send: method and path, headers, body. Only headers that are
-    /// known to hold no secret are kept (S22); `None`: without one of the others it would not be the same request.
-    pub(crate) fn kept(&self, keep: &[String]) -> Result<Bytes, String> {
+    /// known to hold no secret are kept (S22), and no credentials (S45). An error names what the request would not be the same
+    /// without.
+    pub(crate) fn kept(&self, keep: &[String]) -> Result<Bytes, NotKept> {
         use std::fmt::Write;
-        let mut head = format!("{} {}\n", self.method, self.path_and_query());
+        if let Some(query) = &self.whole_query {
+            let open = pairs(self.query.as_deref().unwrap_or_default());
+            let is_open = |name: &String| open.iter().any(|(open, _)| open == name);
+            let mut names = pairs(query).into_iter().map(|(name, _)| name);
+            let first = names.find(|name| is_credential_in_query(name) && !is_open(name));
+            return Err(NotKept::Parameter(first.unwrap_or_default()));
+        }
+        let mut head = format!("{} {}\n", self.method, joined(&self.path, self.query.as_ref()));
         for (name, value) in &self.headers {
             if is_idle(name) || is_credential(name) {
                 continue;
@@ -90,11 +111,12 @@ impl Sending {
             match std::str::from_utf8(value.as_bytes()) {
                 Ok(value)
                     if is_harmless(name)
+                        || selects_account(name)
                         || keep.iter().any(|kept| kept.eq_ignore_ascii_case(name.as_str())) =>
                 {
                     let _ = writeln!(head, "{name}: {value}");
                 }
-                _ => return Err(name.as_str().to_owned()),
+                _ => return Err(NotKept::Header(name.as_str().to_owned())),
             }
         }
         if let Some(callback) = &self.callback {
@@ -131,6 +153,8 @@ impl Sending {
             method: Method::from_bytes(method.as_bytes()).ok()?,
             path: uri.path().to_owned(),
             query: uri.query().map(str::to_owned),
+            // Nothing on record has any.
+            whole_query: None,
             headers,
             body: kept.slice(end + 2..),
             callback,
@@ -139,8 +163,7 @@ impl Sending {
 
     /// Whether anything in it says who the caller is.
     pub(crate) fn has_credentials(&self) -> bool {
-        let query = pairs(self.query.as_deref().unwrap_or_default());
-        self.headers.keys().any(is_credential) || query.iter().any(|(name, _)| is_credential_in_query(name))
+        self.headers.keys().any(is_credential) || self.whole_query.is_some()
     }
 
     /// Whether two who read its JSON might read different values.
@@ -156,8 +179,24 @@ impl Sending {
     }
 }
 
+/// What keeps a request from being kept: without it, it would be another one.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum NotKept {
+    /// A header that may hold a secret.
+    Header(String),
+    /// A parameter of the query that is named like a credential.
+    Parameter(String),
+}
+
+fn joined(path: &str, query: Option<&String>) -> String {
+    match query {
+        Some(query) => format!("{path}?{query}"),
+        None => path.to_owned(),
+    }
+}
+
 /// What a header says: a key is the same with quotes and without (S2).
-fn without_quotes(name: &HeaderName, value: &str) -> String {
+pub(crate) fn without_quotes(name: &HeaderName, value: &str) -> String {
     let key = if name == "idempotency-key" { Key::from_header(value).ok() } else { None };
     key.map_or_else(|| value.to_owned(), |key| key.as_str().to_owned())
 }
@@ -211,58 +250,6 @@ pub(crate) fn is_between_two(name: &str) -> bool {
     )
 }
 
-/// Headers that say who somebody is, as far as names tell.
-pub(crate) fn is_credential(name: &HeaderName) -> bool {
-    let name = name.as_str();
-    let is_word = |part: &str| matches!(part, "cookie" | "auth");
-    // Every header of every request is looked at: by its first letter before anything else.
-    let begins_one = |(from, first): (usize, &u8)| {
-        let words: &[&str] = match first {
-            b'a' => &["api-key", "apikey", "authori", "authent"],
-            b'p' => &["password"],
-            b's' => &["secret", "signature", "session"],
-            b't' => &["token"],
-            _ => return false,
-        };
-        words.iter().any(|word| name.as_bytes()[from..].starts_with(word.as_bytes()))
-    };
-    name.as_bytes().iter().enumerate().any(begins_one)
-        || name.split(['-', '_', '.']).any(is_word)
-        || name.ends_with("-key") && !KEYS_OF_THINGS.iter().any(|thing| name.ends_with(thing))
-}
-
-/// The same of parameters in an address.
-fn is_credential_in_query(name: &str) -> bool {
-    let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
-    let name: String = name.chars().map(plain).collect();
-    HeaderName::from_bytes(name.trim_matches('-').as_bytes()).is_ok_and(|name| is_credential(&name))
-}
-
-/// Short names that addresses have for secrets.
-const SHORT_SECRETS: [&str; 8] = ["key", "sig", "code", "hmac", "jwt", "pwd", "pass", "passwd"];
-
-/// What is left of a query without what says who somebody is, as it is written.
-pub(crate) fn without_credentials(query: &str) -> Option<String> {
-    let is_secret = |(name, _): &(String, String)| {
-        is_credential_in_query(name) || SHORT_SECRETS.contains(&name.to_ascii_lowercase().as_str())
-    };
-    let is_harmless = |part: &&str| !pairs(part).iter().any(is_secret);
-    let left: Vec<&str> = query.split('&').filter(is_harmless).collect();
-    (!left.is_empty()).then(|| left.join("&"))
-}
-
-/// Keys that name something and open nothing.
-const KEYS_OF_THINGS: [&str; 8] = [
-    "idempotency-key",
-    "partition-key",
-    "routing-key",
-    "row-key",
-    "sort-key",
-    "deduplication-key",
-    "dedupe-key",
-    "object-key",
-];
-
 /// Headers that change nothing about what is asked for.
 pub(crate) fn is_idle(name: &HeaderName) -> bool {
     let name = name.as_str();
@@ -302,6 +289,38 @@ pub(crate) fn is_idle(name: &HeaderName) -> bool {
             .any(|begin| name.starts_with(begin))
 }
 
+/// Words that begin a part of the name of a header that chooses whom a request acts for, and whole names without one.
+const ACCOUNT_WORDS: [&str; 11] = [
+    "account",
+    "behalf",
+    "impersonat",
+    "merchant",
+    "org",
+    "project",
+    "shop",
+    "subaccount",
+    "sudo",
+    "tenant",
+    "workspace",
+];
+const ACCOUNT_NAMES: [&str; 5] = [
+    "amazon-advertising-api-scope",
+    "callerobjectid",
+    "login-customer-id",
+    "mscrmcallerid",
+    "stripe-context",
+];
+
+/// Tells whether a header chooses whom a request acts for, as far as its name tells: another value makes another request (S4).
+pub(crate) fn selects_account(name: &HeaderName) -> bool {
+    let text = name.as_str();
+    // The name of a vendor is not that of one of its shops.
+    let is_word = |part: &str| part != "shopify" && ACCOUNT_WORDS.iter().any(|word| part.starts_with(word));
+    (ACCOUNT_NAMES.contains(&text) || text.split(['-', '_', '.']).any(is_word))
+        && !is_credential(name)
+        && !is_idle(name)
+}
+
 /// Headers that hold no secret and matter.
 fn is_harmless(name: &HeaderName) -> bool {
     let name = name.as_str();
@@ -317,7 +336,6 @@ fn is_harmless(name: &HeaderName) -> bool {
             | "if-none-match"
             | "if-modified-since"
             | "if-unmodified-since"
-            | "stripe-account"
             | "paypal-request-id"
     ) || name.ends_with("-version")
 }
@@ -330,6 +348,9 @@ pub(crate) fn media_type(headers: &HeaderMap) -> String {
 pub(crate) fn is_json(media_type: &str) -> bool {
     media_type == "application/json" || media_type.ends_with("+json")
 }
+
+/// The type of a form as browsers send it.
+pub(crate) const FORM: &str = "application/x-www-form-urlencoded";
 
 /// Largest body that expressions see.
 pub(crate) const VIEWED_BYTES_MAX: usize = 1 << 20;
@@ -357,7 +378,7 @@ pub(crate) fn body_view_within(media_type: String, body: &Bytes, bytes_max: usiz
         return value;
     }
     match std::str::from_utf8(body) {
-        Ok(text) if media_type == "application/x-www-form-urlencoded" => form_view(text),
+        Ok(text) if media_type == FORM => form_view(text),
         Ok(text) => Value::from(text),
         Err(_) => Value::Null,
     }
@@ -377,8 +398,7 @@ pub(crate) fn why_unread(media_type: &str, body: &Bytes, bytes_max: usize) -> Op
             false => format!("its body is not JSON that can be read: {error}"),
         });
     }
-    (media_type != "application/x-www-form-urlencoded")
-        .then(|| format!("its body is `{media_type}`, and only JSON and forms have fields"))
+    (media_type != FORM).then(|| format!("its body is `{media_type}`, and only JSON and forms have fields"))
 }
 
 /// Brackets in one name of a form; a name with more of them is taken as it is.
@@ -421,10 +441,18 @@ fn put(form: &mut Value, steps: &[&str], value: String) {
                 }
                 _ => {
                     let inner = members.entry(*step).or_insert_with(|| empty.clone());
-                    if std::mem::discriminant(inner) != std::mem::discriminant(&empty) {
-                        *inner = empty;
+                    if std::mem::discriminant(inner) == std::mem::discriminant(&empty) {
+                        inner
+                    } else {
+                        // Nothing is lost: values of different kinds under one name are a list of them.
+                        if !inner.is_array() {
+                            *inner = Value::Array(vec![inner.take()]);
+                        }
+                        let Value::Array(items) = inner else { return };
+                        items.push(empty);
+                        let Some(last) = items.last_mut() else { return };
+                        last
                     }
-                    inner
                 }
             },
             _ => return,
@@ -447,6 +475,7 @@ mod tests {
             method: Method::POST,
             path: "/v1/charges".to_owned(),
             query: Some("a=1".to_owned()),
+            whole_query: None,
             headers,
             body: body.into(),
             callback: None,
@@ -454,15 +483,14 @@ mod tests {
     }
 
     #[test]
-    fn credentials_are_told_by_their_names() {
-        let secret = "authorization proxy-authorization www-authenticate cookie set-cookie x-auth x_auth_user x.auth \
-            x-api-key apikey myapikeyid x-csrf-token xtoken tokens a-secret-b password x-hub-signature-256 sessionid \
-            x-session stripe-signature x-access-key key-password private-key";
-        let plain = "accept content-type x-github-event x-github-delivery author x-author idempotency-key sort-key \
-            my-partition-key x-keys keyboard cookies-accepted x-api-version t s a p pass sess signa x-aut";
-        for (names, expected) in [(secret, true), (plain, false)] {
+    fn s4_headers_that_choose_an_account_are_told_by_their_names() {
+        let chosen = "x-tenant-id xero-tenant-id tenant stripe-account stripe-context x-goog-user-project x-org-id \
+            openai-organization x-workspace x_account_id x-shopify-shop-domain accountid x-impersonate-user sudo";
+        let others = "x-account-token x-tenant-key x-original-url origin x-shopify-topic content-type x-forwarded-account \
+            idempotency-key workflow accept authorization";
+        for (names, expected) in [(chosen, true), (others, false)] {
             for name in names.split_whitespace() {
-                assert_eq!(is_credential(&HeaderName::from_static(name)), expected, "{name}");
+                assert_eq!(selects_account(&HeaderName::from_static(name)), expected, "{name}");
             }
         }
     }
@@ -487,6 +515,8 @@ mod tests {
             view["headers"],
             json!({ "content-type": "application/x-www-form-urlencoded", "x-a": "b" })
         );
+        assert_eq!(form_view("a=1&a[b]=2&a[c]=3"), json!({ "a": ["1", { "b": "2" }, { "c": "3" }] }));
+        assert_eq!(form_view("a[]=1&a[b]=2&a=3"), json!({ "a": ["1", { "b": "2" }, "3"] }));
         let deep = "a".to_owned() + &"[b]".repeat(100_000);
         assert_eq!(form_view(&format!("{deep}=1")), json!({ deep: "1" }));
         assert_eq!(body_view("application/json".to_owned(), &"{bad".into()), json!("{bad"));
@@ -505,9 +535,12 @@ mod tests {
         let bytes = kept.kept(&[]).expect("nothing unknown is in it");
         assert!(!String::from_utf8_lossy(&bytes).contains("Bearer"));
         let back = Sending::from_kept(&bytes).expect("it is ours");
-        assert_eq!((back.path_and_query(), &back.body), (kept.path_and_query(), &kept.body));
+        assert_eq!((back.address_to_send(), &back.body), (kept.address_to_send(), &kept.body));
         assert_eq!(back.headers["stripe-version"], "2026");
-        assert_eq!(sending(&[("x-mystery", "1")], "").kept(&[]), Err("x-mystery".to_owned()));
+        assert_eq!(
+            sending(&[("x-mystery", "1")], "").kept(&[]),
+            Err(NotKept::Header("x-mystery".to_owned()))
+        );
         assert!(sending(&[("x-mystery", "1")], "").kept(&["X-Mystery".to_owned()]).is_ok());
         assert!(Sending::from_kept(&Bytes::from_static(b"{\"some\":\"json\"}\n\n")).is_none());
     }

@@ -30,6 +30,17 @@ impl Template {
         Ok(Self(parts))
     }
 
+    /// The expressions in it.
+    pub(crate) fn expressions(&self) -> Vec<&Expression> {
+        self.0
+            .iter()
+            .filter_map(|part| match part {
+                Part::Text(_) => None,
+                Part::Value(expression) => Some(expression),
+            })
+            .collect()
+    }
+
     /// The text, with what expressions come to put in as it is.
     pub(crate) fn filled(&self, sight: &Sight<'_>) -> Result<String, String> {
         self.written(sight, |text, into| into.push_str(text))
@@ -93,6 +104,16 @@ impl Document {
             }
             other => Self::Fixed(other.clone()),
         })
+    }
+
+    /// The expressions in it.
+    pub(crate) fn expressions(&self) -> Vec<&Expression> {
+        match self {
+            Self::Fixed(_) => Vec::new(),
+            Self::Text(template) => template.expressions(),
+            Self::List(items) => items.iter().flat_map(Self::expressions).collect(),
+            Self::Members(members) => members.iter().flat_map(|(_, value)| value.expressions()).collect(),
+        }
     }
 
     pub(crate) fn filled(&self, sight: &Sight<'_>) -> Result<Value, String> {

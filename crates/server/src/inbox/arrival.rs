@@ -18,9 +18,9 @@ use super::plan::Inbox;
 use super::verify::{Doubtful, Signed};
 use crate::access::{Right, check_without_links};
 use crate::config::inboxes::Respond;
+use crate::credentials::without_credentials;
 use crate::gateway::answer_kept;
 use crate::gateway::expression::{Expression, Sight};
-use crate::gateway::sending::without_credentials;
 use crate::http::{Problem, Request, Response};
 use crate::server::Shared;
 use crate::version::version_of;
@@ -330,7 +330,12 @@ impl Arriving<'_> {
         {
             headers.insert(WITHOUT, fields);
         }
-        let event = Event { query: self.query.and_then(without_credentials), headers, body, facts };
+        let event = Event {
+            query: self.query.and_then(|query| without_credentials(query, &[])),
+            headers,
+            body,
+            facts,
+        };
         let intent = intent.request(event.kept(&inbox.name));
         Ok(Taken { intent, event })
     }

@@ -6,10 +6,9 @@ use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Map, Value};
 
 use super::verify::Verifier;
+use crate::credentials::is_credential;
 use crate::gateway::bypass::is_overriding;
-use crate::gateway::sending::{
-    Sending, body_view_within, is_between_two, is_credential, is_idle, without_mark,
-};
+use crate::gateway::sending::{Sending, body_view_within, is_between_two, is_idle, without_mark};
 use crate::http::request::{pairs, percent_decoded};
 
 /// Events in one request.

@@ -5,6 +5,7 @@ mod bypassing;
 mod closing;
 pub(crate) mod destination;
 mod http2;
+mod identity;
 mod keys;
 mod leading;
 mod leaving;

@@ -120,10 +120,7 @@ async fn what_is_wrong_is_said_before_anything_runs() {
         (route("version: request.body.v"), "a version needs a `lane:`"),
         (route("lane: body.id"), "is neither a name"),
         (route("recovery: { lookup: { get: '/x?y={{ key }}' } }"), "say with `found:`"),
-        (
-            route("approve: request.body.amount > 1, ignore: request.body.amount"),
-            "decides whether a person is asked",
-        ),
+        (route("approve: request.body.amount > 1, ignore: request.body.amount"), "is read by `approve`"),
         (
             crm(
                 "    auth: none\n    reads: by-method\n    routes: [ { match: GET /x, action: x.do, approve: true } ]",

@@ -18,6 +18,9 @@ macro_rules! with_rules {
             key: $crate::config::destinations::Texts,
             /// On whose behalf: a name, or an expression over the request. Test mode and live mode are different accounts.
             account: String,
+            /// Headers that choose whom a request acts for, beside those whose names say so (`X-Tenant-Id`, `Stripe-Account`): another
+            /// value is another request.
+            acts_for: $crate::config::destinations::Texts,
             /// Only these parts of the request must stay the same under one key.
             fingerprint: $crate::config::destinations::Texts,
             /// These parts of the request may differ: `request.body.sent_at`.
@@ -78,7 +81,8 @@ macro_rules! with_rules {
             caps: Vec<$crate::config::destinations::Cap>,
             /// `observe`: everything is passed on, and what would have been prevented is recorded.
             mode: $crate::config::destinations::Mode,
-            /// Headers of callers that are kept with a request the server may have to send later: those that hold no secret.
+            /// Headers of callers that hold no secret, and parameters of the query that are named like credentials and are none: they
+            /// are kept with a request the server may have to send later.
             keep: $crate::config::destinations::Texts,
             /// What is expected of an AI's answer: others are errors.
             expect: $crate::config::destinations::ExpectRules,
@@ -132,7 +136,7 @@ impl Rules {
             own.0.extend(others.0.iter().cloned());
         }
         let merged = merged! {
-            key account fingerprint ignore on_mismatch lane version version_means on_review on_superseded work step external_id
+            key account acts_for fingerprint ignore on_mismatch lane version version_means on_review on_superseded work step external_id
             retention owner recovery stamp outcomes graphql after_doubt refusal_replayed_for retries timeout lease in_flight_max wait
             approve approval on_hold caps mode keep expect irreversible moves_money reaches_customers upsert_instead verified
         };
@@ -157,7 +161,7 @@ impl Rules {
         }
         collect!(key approve caps lane version);
         if at_route {
-            collect!(account fingerprint ignore on_mismatch version_means on_review on_superseded step external_id recovery stamp
+            collect!(account acts_for fingerprint ignore on_mismatch version_means on_review on_superseded step external_id recovery stamp
                 outcomes graphql after_doubt refusal_replayed_for retries lease in_flight_max wait approval on_hold keep);
         }
         if self.mode == Some(Mode::Observe) {

@@ -9,9 +9,10 @@ use twicesafe_ledger::Scope;
 use super::question::Question;
 use super::shape::Shape;
 use super::{CREDENTIALS_PURPOSE, Expectation, Pins, SAMPLE_MAX};
+use crate::credentials::{credentials_of, is_credential, without_credentials};
 use crate::gateway::expression::Sight;
 use crate::gateway::route::Word;
-use crate::gateway::sending::{is_credential, is_idle, passed_on};
+use crate::gateway::sending::{is_idle, passed_on};
 use crate::gateway::{Arrival, guarded};
 use crate::http::{Problem, Request};
 
@@ -142,7 +143,8 @@ impl Call {
         put(canonical.as_deref().unwrap_or(&request.body));
         put(arrival.destination.upstream.base().text().as_bytes());
         put(arrival.path.as_bytes());
-        put(request.uri.query().unwrap_or_default().as_bytes());
+        let (query, open) = (request.uri.query().unwrap_or_default(), &arrival.route.open);
+        put(without_credentials(query, open).unwrap_or_default().as_bytes());
         let headers = passed_on(&request.headers);
         let mut heads: Vec<_> = headers
             .iter()
@@ -156,7 +158,7 @@ impl Call {
         }
         put(work.as_deref().unwrap_or_default().as_bytes());
         put(if work.is_some() { b"work" } else { b"window" });
-        put(&credentials(arrival, pins, &headers));
+        put(&credentials(arrival, pins, &headers, credentials_of(query, open)));
         let scope = format!("{}/{}/{}", arrival.principal.tenant(), arrival.destination.name, shape.action());
         arrival.principal.demand_to_change(&scope)?;
         let (scope, sample, expected) = (Scope::new(&scope)?, wish.sample, wish.expected.clone());
@@ -166,20 +168,29 @@ impl Call {
 
 /// Answers are nobody else's: who shows other credentials has pins of its own. Where the server shows its own, they are those
 /// of the destination. Hashed with a key of the ledger's: nobody finds out what they were.
-fn credentials(arrival: &Arrival<'_>, pins: &Pins, headers: &HeaderMap) -> [u8; 32] {
+fn credentials<'a>(
+    arrival: &Arrival<'_>,
+    pins: &Pins,
+    headers: &HeaderMap,
+    of_query: impl Iterator<Item = &'a str>,
+) -> [u8; 32] {
     let key = arrival.shared.ledger.store().derived_key(CREDENTIALS_PURPOSE);
     let mut hasher = blake3::Hasher::new_keyed(&key);
+    let mut put = |bytes: &[u8]| {
+        hasher.update(&(bytes.len() as u64).to_le_bytes());
+        hasher.update(bytes);
+    };
     if arrival.destination.credentials.is_none() {
         let mut shown: Vec<_> =
             headers.iter().filter(|(name, _)| is_credential(name) && !pins.ignores(name.as_str())).collect();
         shown.sort_by_key(|(name, value)| (name.as_str(), value.as_bytes()));
         for (name, value) in shown {
-            for bytes in [name.as_str().as_bytes(), value.as_bytes()] {
-                hasher.update(&(bytes.len() as u64).to_le_bytes());
-                hasher.update(bytes);
-            }
+            put(name.as_str().as_bytes());
+            put(value.as_bytes());
         }
     }
+    // They are sent, whoever the server says to be.
+    of_query.for_each(|part| put(part.as_bytes()));
     hasher.finalize().into()
 }
 
