@@ -95,7 +95,7 @@ mod tests {
     fn what_is_wrong_is_said_with_its_place() {
         check(
             "ledgr: sqlite:x\n",
-            "line 1, column 1: unknown field `ledgr`, expected one of listen, ledger, tls, people, links, alerts, smtp, \
+            "line 1, column 1: unknown field `ledgr`, expected one of listen, ledger, secret, tls, people, links, alerts, smtp, \
              destinations, inboxes, callbacks, traces, logs; did you mean `ledger`?",
         );
         check(
@@ -116,7 +116,7 @@ mod tests {
         );
         check(
             "zebra: 1\n",
-            "line 1, column 1: unknown field `zebra`, expected one of listen, ledger, tls, people, links, alerts, smtp, destinations, inboxes, callbacks, traces, logs",
+            "line 1, column 1: unknown field `zebra`, expected one of listen, ledger, secret, tls, people, links, alerts, smtp, destinations, inboxes, callbacks, traces, logs",
         );
         assert!(
             parse("listen: [\n").is_err() && parse("listen: 127.0.0.1:1\nlisten: 127.0.0.1:2\n").is_err()
