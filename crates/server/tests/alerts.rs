@@ -520,6 +520,42 @@ destinations:
     std::fs::remove_dir_all(folder).unwrap();
 }
 
+/// Somebody else makes `retryable` of what was done: it would be sent again.
+#[tokio::test]
+async fn s49_what_was_changed_by_hand_is_refused_and_told_of_and_not_sent() {
+    let hook = Hook::start().await;
+    let crm = crate::gateway::destination::Destination::new().await;
+    let yaml = format!(
+        "people:\n  ops: {{ alert: {{ webhook: {} }}, rights: [review] }}
+destinations:
+  crm:
+    base: {}
+    auth: none
+    routes:
+      - {{ match: POST /contacts, action: contact.create, key: request.body.id, recovery: person }}\n",
+        hook.url(),
+        crm.base()
+    );
+    let (world, folder) = World::in_folder("altered", &yaml).await;
+    let post = async || {
+        let headers = [("content-type", "application/json")];
+        world.send("POST", "/to/crm/contacts", &headers, b"{\"id\":\"c-1\"}").await
+    };
+    let status = post().await.status;
+    assert!((200..300).contains(&status), "{status}");
+    let other = rusqlite::Connection::open(folder.join("ledger.db")).unwrap();
+    let change = "UPDATE intent SET status = 'retryable' WHERE key = 'c-1'";
+    assert_eq!(other.execute(change, ()).unwrap(), 1);
+    for _ in 0..2 {
+        post().await.refused(423, "TS0062");
+    }
+    let told = hook.next().await;
+    assert_eq!((&told["kind"], &told["intent"]["key"]), (&json!("altered"), &json!("c-1")), "{told}");
+    assert_eq!(crm.effects().len(), 1);
+    world.stop().await;
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
 #[tokio::test]
 async fn s41_a_key_cannot_pass_for_words_or_a_link_of_ours() {
     for way in ["webhook", "slack"] {
