@@ -40,7 +40,7 @@ pub use decide::decide;
 pub use fingerprint::{Fingerprint, Recipe, canonical_json, canonical_json_of, has_duplicate_names};
 pub use lane::{IntentId, Lane, LaneName, Place, Waiting};
 pub use meaning::Meaning;
-pub use moment::{Moment, Timestamp};
+pub use moment::{MachineClock, Moment, Timestamp};
 pub use name::{
     Actor, InvalidName, KEY_BYTES_MAX, Key, KeyPart, KeySuspicion, NAME_BYTES_MAX, Name, Scope, Step,
     compensation_key, destination_key,

@@ -87,12 +87,29 @@ pub struct Moment {
     pub dice: u32,
     /// Set while the ledger recovers from a lost tail: since when records may be missing (S43).
     pub recovering_since: Option<Timestamp>,
+    /// What is known of the machine's clock (S10).
+    pub clock: MachineClock,
+}
+
+/// What is known of a machine's clock: one without a battery starts wherever it was when it was switched off.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum MachineClock {
+    /// Somebody has set it since the machine was started, or nothing depends on it.
+    #[default]
+    Set,
+    /// Nobody is known to have set it since the machine was started: how long the machine was off is not known.
+    Unset {
+        /// The last ledger time of which it is known that it was before the start.
+        before_start: Timestamp,
+        /// How much longer somebody is waited for who sets it.
+        wait: Duration,
+    },
 }
 
 impl Moment {
     /// An ordinary moment: dice at zero, nothing lost.
     pub const fn at(now: Timestamp) -> Self {
-        Self { now, ahead: Duration::ZERO, dice: 0, recovering_since: None }
+        Self { now, ahead: Duration::ZERO, dice: 0, recovering_since: None, clock: MachineClock::Set }
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use twicesafe_core::Timestamp;
+use twicesafe_core::{MachineClock, Timestamp};
 
 /// How far the system clock may be from ledger time before somebody is told.
 pub const CLOCK_JUMP_MAX: Duration = Duration::from_secs(30);
@@ -21,6 +21,9 @@ const NOTED_EVERY: Duration = Duration::from_secs(1);
 /// So long after it was held against what the ledger wrote down ledger time goes on by itself.
 const COMPARED_AGO_MAX: Duration = Duration::from_secs(1);
 
+/// So long after the machine was started it is waited for its clock to be set, where nothing says that it is.
+pub const CLOCK_SET_MAX: Duration = Duration::from_secs(15 * 60);
+
 /// The clocks of a machine.
 pub trait Clock: Send + Sync + 'static {
     /// The system clock, in milliseconds since the Unix epoch. May jump.
@@ -29,12 +32,20 @@ pub trait Clock: Send + Sync + 'static {
     fn monotonic(&self) -> Duration;
     /// Which start of the machine that is: the same number for all who share `monotonic`, and another one after the next start.
     fn boot(&self) -> i64;
+    /// Whether the system clock is known to have been set since the machine was started.
+    fn is_set(&self) -> bool {
+        true
+    }
 }
 
 /// The clocks of this machine.
 #[derive(Debug)]
 pub struct SystemClock {
     boot: i64,
+    /// It stays set.
+    was_set: std::sync::atomic::AtomicBool,
+    /// The second in which that was last looked at.
+    looked_at: AtomicI64,
 }
 
 impl Default for SystemClock {
@@ -53,7 +64,7 @@ impl Default for SystemClock {
             // Nobody else's, as far as anybody can tell.
             Err(_) => i64::from_be_bytes(crate::random()),
         };
-        Self { boot }
+        Self { boot, was_set: false.into(), looked_at: (-1).into() }
     }
 }
 
@@ -70,6 +81,33 @@ impl Clock for SystemClock {
     fn boot(&self) -> i64 {
         self.boot
     }
+
+    /// A clock with a battery set it when the kernel started, or a time service says that it did. The kernel would know more
+    /// (`adjtimex`), and cannot be asked without unsafe code. In a container neither may be visible: then it counts as not set.
+    fn is_set(&self) -> bool {
+        if !cfg!(target_os = "linux") || self.was_set.load(Ordering::Relaxed) {
+            return true;
+        }
+        // Asked with every command.
+        let second = i64::try_from(self.monotonic().as_secs()).unwrap_or(i64::MAX);
+        if self.looked_at.swap(second, Ordering::Relaxed) == second {
+            return false;
+        }
+        let is_set = std::path::Path::new(SET_BY_SERVICE).exists() || set_by_battery();
+        self.was_set.store(is_set, Ordering::Relaxed);
+        is_set
+    }
+}
+
+/// What systemd's time service makes when it has set the clock.
+const SET_BY_SERVICE: &str = "/run/systemd/timesync/synchronized";
+
+/// Whether the kernel set the system clock from a clock with a battery when it started.
+fn set_by_battery() -> bool {
+    let Ok(clocks) = std::fs::read_dir("/sys/class/rtc") else { return false };
+    clocks.filter_map(Result::ok).any(|clock| {
+        std::fs::read_to_string(clock.path().join("hctosys")).is_ok_and(|text| text.trim() == "1")
+    })
 }
 
 /// A moment on a clock that only ticks, also while the machine sleeps. `Instant` does not, on Linux.
@@ -112,13 +150,19 @@ pub struct ManualClock {
     system_millis: AtomicI64,
     monotonic_millis: AtomicI64,
     boot: AtomicI64,
+    is_unset: std::sync::atomic::AtomicBool,
 }
 
 impl ManualClock {
     /// Starts at that many milliseconds since the Unix epoch.
     pub fn at(millis: i64) -> Self {
         let boot = i64::from_be_bytes(crate::random()).into();
-        Self { system_millis: AtomicI64::new(millis), monotonic_millis: AtomicI64::new(0), boot }
+        Self {
+            system_millis: AtomicI64::new(millis),
+            monotonic_millis: AtomicI64::new(0),
+            boot,
+            is_unset: false.into(),
+        }
     }
 
     /// Lets time pass.
@@ -131,6 +175,11 @@ impl ManualClock {
     /// Sets the system clock wrong, by that many milliseconds, without time passing.
     pub fn jump(&self, millis: i64) {
         self.system_millis.fetch_add(millis, Ordering::SeqCst);
+    }
+
+    /// Says whether the system clock is known to be set.
+    pub fn set(&self, is_set: bool) {
+        self.is_unset.store(!is_set, Ordering::SeqCst);
     }
 
     /// Starts the machine anew.
@@ -151,6 +200,10 @@ impl Clock for ManualClock {
 
     fn boot(&self) -> i64 {
         self.boot.load(Ordering::SeqCst)
+    }
+
+    fn is_set(&self) -> bool {
+        !self.is_unset.load(Ordering::SeqCst)
     }
 }
 
@@ -209,6 +262,16 @@ impl Noted {
 impl LedgerTime {
     pub(crate) fn new(clock: std::sync::Arc<dyn Clock>) -> Self {
         Self { clock, last: Mutex::default(), told: false.into() }
+    }
+
+    /// What is known of the system clock. `before_start`: the last ledger time before the machine was started.
+    pub(crate) fn machine_clock(&self, before_start: Timestamp) -> MachineClock {
+        // One with an empty battery starts years ago, and is set all the same.
+        let is_behind = Timestamp::from_millis(self.clock.system_millis()) < before_start;
+        if !is_behind && self.clock.is_set() {
+            return MachineClock::Set;
+        }
+        MachineClock::Unset { before_start, wait: CLOCK_SET_MAX.saturating_sub(self.clock.monotonic()) }
     }
 
     /// The time now: not before what the ledger wrote down last, if anything, and never standing still.

@@ -32,7 +32,7 @@ use std::sync::Arc;
 pub(crate) use name_hash::{HashKey, NameHash, NameHasher};
 
 pub use address::Address;
-pub use clock::{CLOCK_JUMP_MAX, Clock, ManualClock, SystemClock, Tick};
+pub use clock::{CLOCK_JUMP_MAX, CLOCK_SET_MAX, Clock, ManualClock, SystemClock, Tick};
 pub use error::StoreError;
 pub use plan::{Applied, JournalRow, Order, Stored, Target};
 pub use postgres::guard::Guard;

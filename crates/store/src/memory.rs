@@ -77,7 +77,7 @@ impl Memory {
         };
         let Noted { at: now, ahead, .. } = self.time.read_noted(None);
         let (dice, recovering_since) = (self.dice.roll(), state.recovering_since);
-        let moment = Moment { now, ahead, dice, recovering_since };
+        let moment = Moment { now, ahead, dice, recovering_since, ..Moment::at(now) };
         let me = found.as_ref().map_or(fresh_id, |stored| stored.id);
         let equals = rank_of_equals(found.as_deref(), order);
         let lane = place.map(|place| state.lane(place.lane.as_str(), me, equals, moment.now));

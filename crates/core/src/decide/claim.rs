@@ -220,6 +220,12 @@ fn told_by_status(mut draft: Draft<'_>, claim: &Claim) -> Transition {
         Status::Ready | Status::Retryable => match draft.record.due_at {
             Some(due_at) if due_at > now => draft.wait(due_at, WaitCause::NotDue),
             _ => {
+                if let Some(until) = draft.held_up_by_clock() {
+                    return draft.wait(until, WaitCause::NotDue);
+                }
+                if draft.record.status != Status::Retryable && draft.record.status != Status::Ready {
+                    return told_by_status(draft, claim);
+                }
                 let is_out = draft.record.status == Status::Retryable
                     && draft.record.tries >= draft.record.policy.attempts_max;
                 if is_out && draft.record.policy.unattended && claim.grant == Grant::Permit {

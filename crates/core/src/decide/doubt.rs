@@ -11,6 +11,9 @@ use crate::verdict::{Wait, WaitCause};
 /// How soon what waits for somebody else is due again, at the earliest.
 const WAITING_MIN: Duration = Duration::from_secs(1);
 
+/// How often what waits for the machine's clock to be set is looked at again.
+const CLOCK_LOOKED_AT_EVERY: Duration = Duration::from_secs(10);
+
 /// Looks whether anything is over.
 pub(super) fn expire(mut draft: Draft<'_>) -> Transition {
     let changed = draft.lapse();
@@ -166,8 +169,37 @@ impl Draft<'_> {
         self.now() + self.moment.ahead
     }
 
+    /// How long a native key still waits for the machine's clock to be set: it was first sent before the machine was started, and nobody
+    /// knows how long ago that is (S24). `Some(Duration::ZERO)`: nobody has set the clock in time.
+    pub(super) fn waits_for_clock(&self) -> Option<Duration> {
+        let MachineClock::Unset { before_start, wait } = self.moment.clock else { return None };
+        let first = self.record.first_sent_at?;
+        (self.record.native_horizon().is_some() && first <= before_start).then_some(wait)
+    }
+
+    /// A native key that may not be sent before the clock is set. Says until when to wait; if the wait is over, goes on without the key.
+    pub(super) fn held_up_by_clock(&mut self) -> Option<Timestamp> {
+        match self.waits_for_clock()? {
+            Duration::ZERO => {
+                self.follow_class(None);
+                let why =
+                    "the clock was not set in time; nobody knows whether the destination still knows the key";
+                self.journal_as(Actor::sweep(), Event::OutOfMeans, why, None);
+                None
+            }
+            wait => {
+                let until = self.now() + wait.min(CLOCK_LOOKED_AT_EVERY);
+                self.record.due_at = Some(until);
+                Some(until)
+            }
+        }
+    }
+
     /// Until when, in ledger time, a request with the native key may still be sent and is deduplicated (S24).
     pub(super) fn latest_native_send(&self) -> Option<Timestamp> {
+        if self.waits_for_clock() == Some(Duration::ZERO) {
+            return None;
+        }
         let before = self.record.policy.in_flight_max + self.moment.ahead;
         self.record.native_horizon().map(|horizon| horizon.minus(before))
     }

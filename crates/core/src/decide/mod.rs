@@ -21,7 +21,7 @@ use crate::answer::{self, Answer, Content, Source};
 use crate::command::{Action, Command};
 use crate::journal::{Entry, Event};
 use crate::lane::Lane;
-use crate::moment::{Moment, Timestamp};
+use crate::moment::{MachineClock, Moment, Timestamp};
 use crate::name::Actor;
 use crate::policy::{OnReview, Recovery};
 use crate::record::{Record, Status};

@@ -1,9 +1,11 @@
 //! Doubt and recovery by class: S23, S24, S26 (a person's decision), S43.
 
+use std::time::Duration;
+
 use twicesafe_core::journal::Event;
 use twicesafe_core::{
-    Alert, Finding, IntentId, Lane, Lookup, Policy, Recovery, Refusal, Report, Resolution, STUCK_AFTER,
-    Source, Status, Timestamp, Verdict, WaitCause,
+    Alert, Finding, IntentId, Lane, Lookup, MachineClock, Policy, Recovery, Refusal, Report, Resolution,
+    STUCK_AFTER, Source, Status, Timestamp, Verdict, WaitCause,
 };
 
 use super::ledger::*;
@@ -82,6 +84,32 @@ fn s24_native_key_beyond_the_horizon_goes_to_review_or_to_a_lookup() {
         assert_eq!(ledger.last_event(), Event::OutOfMeans);
         ledger.check(status, true);
     }
+}
+
+#[test]
+fn s24_native_key_from_before_the_machine_was_started_waits_for_its_clock() {
+    let started = |wait| {
+        let mut ledger = Ledger::new(native_key(None));
+        ledger.lapse();
+        let before_start = ledger.moment.now;
+        ledger.pass(10 * SECOND);
+        ledger.moment.clock = MachineClock::Unset { before_start, wait };
+        ledger
+    };
+    let mut ledger = started(600 * SECOND);
+    let Verdict::Wait(wait) = ledger.claim() else { panic!("nobody knows how long it was off") };
+    assert_eq!(wait.cause, WaitCause::NotDue);
+    ledger.check(Status::Retryable, true);
+    ledger.pass(60 * SECOND);
+    ledger.moment.clock = MachineClock::Set;
+    assert_eq!(ledger.permit().attempt, 2, "it was off for seconds");
+    let mut ledger = started(600 * SECOND);
+    ledger.moment.clock = MachineClock::Set;
+    ledger.moment.ahead = 1000 * SECOND;
+    assert_eq!(ledger.claim(), Verdict::Review, "it was off for longer than the destination remembers");
+    let mut ledger = started(Duration::ZERO);
+    assert_eq!(ledger.claim(), Verdict::Review, "nobody set it in time");
+    assert_eq!(ledger.last_event(), Event::OutOfMeans);
 }
 
 #[test]

@@ -142,7 +142,8 @@ CREATE TABLE journal (
 -- Counts of events by hour. The last hour, 1000000000, never comes: it holds what is so now. That is how many intents stand where
 -- ('standing: ...'), the time of the last write ('last at', ledger time never runs backwards), what a clock that only ticks
 -- said then and since which start of the machine ('last tick', 'last boot'), and the highest number an intent
--- was ever given ('last intent', numbers are never reused). Every commit changes these, so they are together, beside the counts
+-- was ever given ('last intent', numbers are never reused); and which start of the machine somebody opened it in last, and when it was last
+-- written before that ('start', 'before start'). Every commit changes these, so they are together, beside the counts
 -- of the present hour: one page.
 CREATE TABLE tally (
     hour            INTEGER NOT NULL,

@@ -22,7 +22,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
 use tokio::sync::oneshot;
-use twicesafe_core::{Action, IntentId, Moment, Timestamp};
+use twicesafe_core::{Action, IntentId, MachineClock, Moment, Timestamp};
 
 use crate::clock::{Clock, LedgerTime};
 use crate::error::StoreError;
@@ -48,6 +48,8 @@ pub(crate) struct Shared {
     pub(crate) path: PathBuf,
     pub(crate) hasher: NameHasher,
     pub(crate) keys: Keys,
+    /// The last ledger time before the machine was started.
+    before_start: Timestamp,
     pub(crate) time: LedgerTime,
     pub(crate) rows: RowCodec,
     pub(crate) dice: Dice,
@@ -70,6 +72,10 @@ impl Shared {
     fn recovering_since(&self) -> Option<Timestamp> {
         let since = self.recovering_since.load(Ordering::Relaxed);
         (since != NOT_RECOVERING).then(|| Timestamp::from_millis(since))
+    }
+
+    fn machine_clock(&self) -> MachineClock {
+        self.time.machine_clock(self.before_start)
     }
 
     /// The hash of the name a command has its intent by, if it has one, and the number of its key.
@@ -160,6 +166,7 @@ impl Sqlite {
         time.read(Some(known.last));
         let shared = Arc::new(Shared {
             hasher,
+            before_start: known.before_start,
             time,
             rows: RowCodec::new(&known.keys),
             keys: known.keys,
@@ -244,7 +251,9 @@ impl Sqlite {
     /// What a claim is told about what is believed, if nothing would be written.
     fn told_again(&self, order: &Order, stored: &Arc<Stored>) -> Result<Option<Applied>, StoreError> {
         check_name(order, stored)?;
-        let moment = Moment { dice: self.shared.dice.roll(), ..Moment::at(self.shared.time.glance()) };
+        let clock = self.shared.machine_clock();
+        let dice = self.shared.dice.roll();
+        let moment = Moment { dice, clock, ..Moment::at(self.shared.time.glance()) };
         let planned = plan(Some(stored), stored.id, None, order, &moment, &self.shared.hasher);
         if planned.change.is_some() {
             return Ok(None);

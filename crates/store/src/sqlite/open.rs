@@ -28,6 +28,8 @@ pub(super) struct Known {
     pub(super) hash_key: HashKey,
     pub(super) keys: Keys,
     pub(super) last: Noted,
+    /// The last ledger time before the machine was started.
+    pub(super) before_start: Timestamp,
     /// What somebody should know of its files.
     pub(super) warnings: Vec<String>,
 }
@@ -163,24 +165,48 @@ fn migrate(connection: &mut Connection, path: &Path, options: &Options) -> Resul
             let row = "INSERT INTO ledger (one, hash_key, sealed_key) VALUES (1, ?1, ?2)";
             ran(transaction.execute(row, (key.bytes(), keys.sealed())))?;
             let rows = "INSERT INTO tally (hour, name, n) VALUES
-                (?1, 'last at', ?2), (?1, 'last tick', 0), (?1, 'last boot', 0), (?1, 'last intent', 0)";
-            ran(transaction.execute(rows, (NOW, options.clock.system_millis())))?;
+                (?1, 'last at', ?2), (?1, 'last tick', 0), (?1, 'last boot', 0),
+                (?1, 'last intent', 0), (?1, 'start', ?3), (?1, 'before start', 0)";
+            ran(transaction.execute(rows, (NOW, options.clock.system_millis(), options.clock.boot())))?;
             ran(transaction.pragma_update(None, "application_id", APPLICATION_ID))?;
         }
         ran(transaction.pragma_update(None, "user_version", known))?;
         ran(transaction.commit())?;
     }
-    let sql =
-        "SELECT hash_key, sealed_key, at.n, tick.n, boot.n FROM ledger, tally at, tally tick, tally boot
+    note_start(connection, options.clock.boot())?;
+    let sql = "SELECT hash_key, sealed_key, at.n, tick.n, boot.n, before.n
+        FROM ledger, tally at, tally tick, tally boot, tally before
         WHERE at.hour = ?1 AND at.name = 'last at' AND tick.hour = ?1 AND tick.name = 'last tick'
-        AND boot.hour = ?1 AND boot.name = 'last boot'";
+        AND boot.hour = ?1 AND boot.name = 'last boot' AND before.hour = ?1 AND before.name = 'before start'";
     let facts = connection.query_row(sql, [NOW], |row| {
         let last = noted(row.get(2)?, row.get(3)?, row.get(4)?);
-        Ok((row.get::<_, Vec<u8>>(0)?, row.get::<_, Vec<u8>>(1)?, last))
+        let before_start = Timestamp::from_millis(row.get(5)?);
+        Ok((row.get::<_, Vec<u8>>(0)?, row.get::<_, Vec<u8>>(1)?, last, before_start))
     });
-    let (hash_key, sealed, last) = ran(facts)?;
+    let (hash_key, sealed, last, before_start) = ran(facts)?;
     let keys = Keys::of_file(path, options.secret.as_ref(), &sealed)?;
-    Ok(Known { hash_key: HashKey::kept(&hash_key)?, keys, last, warnings: Vec::new() })
+    Ok(Known { hash_key: HashKey::kept(&hash_key)?, keys, last, before_start, warnings: Vec::new() })
+}
+
+/// Notes when the ledger was last written before the machine was started, if it was started since: the first who opens it does.
+fn note_start(connection: &mut Connection, boot: i64) -> Result<(), StoreError> {
+    let is_new = |connection: &Connection| {
+        let sql = "SELECT n FROM tally WHERE hour = ?1 AND name = 'start'";
+        let known: i64 = ran(connection.query_row(sql, [NOW], |row| row.get(0)))?;
+        Ok::<_, StoreError>(known != boot)
+    };
+    if !is_new(connection)? {
+        return Ok(());
+    }
+    let transaction = ran(connection.transaction_with_behavior(TransactionBehavior::Immediate))?;
+    if is_new(&transaction)? {
+        let sql = "UPDATE tally SET n = (SELECT n FROM tally WHERE hour = ?1 AND name = 'last at')
+            WHERE hour = ?1 AND name = 'before start'";
+        ran(transaction.execute(sql, [NOW]))?;
+        let sql = "UPDATE tally SET n = ?2 WHERE hour = ?1 AND name = 'start'";
+        ran(transaction.execute(sql, (NOW, boot)))?;
+    }
+    ran(transaction.commit())
 }
 
 /// Where the clocks were when something was last written.

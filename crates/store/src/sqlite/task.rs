@@ -93,7 +93,7 @@ impl Decided {
         }
         let Noted { at, ahead, .. } = shared.time.read_lately()?;
         let (dice, recovering_since) = (shared.dice.roll(), shared.recovering_since());
-        let moment = Moment { now: at, ahead, dice, recovering_since };
+        let moment = Moment { now: at, ahead, dice, recovering_since, clock: shared.machine_clock() };
         let planned = plan(found, IntentId::new(0), None, order, &moment, &shared.hasher);
         Some(Self { planned, at, recovering_since })
     }

@@ -422,7 +422,7 @@ impl<'a, 'c> Session<'a, 'c> {
         let place = place_of(found.map(|found| &**found), order);
         let Noted { at: now, ahead, .. } = self.noted;
         let (dice, recovering_since) = (self.shared.dice.roll(), self.recovering_since);
-        let moment = Moment { now, ahead, dice, recovering_since };
+        let moment = Moment { now, ahead, dice, recovering_since, clock: self.shared.machine_clock() };
         let lane = match place {
             Some(place) => {
                 let equals = rank_of_equals(found.map(|found| &**found), order);

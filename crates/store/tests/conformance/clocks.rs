@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use twicesafe_core::{Action, Ask, Finding, Lookup, Outcome, Purge, Recovery, Refusal, Status, Verdict};
 
+use twicesafe_store::CLOCK_SET_MAX;
+
 use crate::orders::{about, answered, claim, looked_up, permit, renew, settle};
-use crate::world::World;
+use crate::world::{Kind, World};
 
 const HOUR_MILLIS: i64 = 3_600_000;
 
@@ -128,4 +130,45 @@ pub async fn s28_a_clock_that_is_years_ahead_makes_no_key_new(world: &World) {
     }
     let told = store.apply_one(claim("a", &policy).into()).await.unwrap();
     assert_eq!(told.verdict, Verdict::Refuse(Refusal::Purged));
+}
+
+/// A machine without a battery was off for two days, and is started before its clock is set: nobody knows that the destination has
+/// forgotten the key.
+#[tokio::test]
+async fn s24_a_native_key_waits_for_the_clock_of_a_machine_that_was_off() {
+    for kind in [Kind::Sqlite, Kind::Remembering] {
+        let world = World::new(kind).await;
+        let clock = world.clock.as_ref().unwrap();
+        let retention = Duration::from_secs(24 * 3600);
+        let policy = world.policy(Recovery::NativeKey { retention, lookup: None });
+        for key in ["a", "b", "c"] {
+            let sent = world.tell(claim(key, &policy)).await;
+            world.tell(settle(&sent, Outcome::unknown("no answer"))).await;
+        }
+        clock.advance(Duration::from_secs(1));
+        clock.restart();
+        clock.set(false);
+        let told = async |store: &twicesafe_store::Store, key| {
+            store.apply_one(claim(key, &policy).into()).await.unwrap().verdict
+        };
+        for store in [world.open().await, world.open().await] {
+            assert!(matches!(told(&store, "a").await, Verdict::Wait(_)), "{kind:?}");
+        }
+        clock.advance(Duration::from_secs(60));
+        let store = world.open().await;
+        assert!(matches!(told(&store, "a").await, Verdict::Wait(_)), "{kind:?}: still");
+        let new = store.apply_one(claim("new", &policy).into()).await.unwrap();
+        store.apply_one(settle(&new, Outcome::unknown("no answer"))).await.unwrap();
+        clock.advance(Duration::from_secs(1));
+        let again = told(&store, "new").await;
+        assert!(matches!(again, Verdict::Proceed(_)), "{kind:?}: sent since the start: {again:?}");
+        // Nobody sets it: without the key.
+        clock.advance(CLOCK_SET_MAX);
+        assert_eq!(told(&store, "b").await, Verdict::Review, "{kind:?}");
+        // Somebody does, and it was two days.
+        clock.jump(48 * HOUR_MILLIS);
+        clock.set(true);
+        assert_eq!(told(&store, "c").await, Verdict::Review, "{kind:?}");
+        world.end().await;
+    }
 }
