@@ -19,8 +19,11 @@ use crate::config::{Configuration, Listen, NO_SECRET, TlsFiles};
 use crate::error::ServerError;
 use crate::gateway::pins::Flights;
 use crate::gateway::{self, Counts, Destinations, Due, Pauses, Recording};
-use crate::http::request::Room;
-use crate::http::{Door, Drain, Hands, Listener, Problem, Request, Response, Tls};
+use crate::http::room::Room;
+use crate::http::{
+    Connections, Door, Drain, Hands, Listener, Means, Problem, Request, Response, Tls, connections_max,
+    raise_files_max,
+};
 use crate::identities::Identities;
 use crate::inbox::{self, Delivery, Inboxes};
 use crate::pages;
@@ -131,6 +134,8 @@ pub struct Server {
     shared: Arc<Shared>,
     listeners: Vec<(Listener, Faces)>,
     hands: Arc<Hands>,
+    /// Most connections of each listener.
+    connections_max: usize,
     drain: (watch::Sender<bool>, Drain),
     orphaned: Vec<String>,
     _sweeps: Sweeps,
@@ -199,7 +204,8 @@ impl Server {
             Arc::new(Hands::start().map_err(|error| {
                 ServerError::Configuration(format!("no threads could be started: {error}"))
             })?);
-        Ok(Self { shared, listeners, hands, drain: Drain::new(), orphaned, _sweeps: sweeps })
+        let connections_max = connections_max(raise_files_max(), listeners.len());
+        Ok(Self { shared, listeners, hands, connections_max, drain: Drain::new(), orphaned, _sweeps: sweeps })
     }
 
     /// What there is on record that this configuration does not know any more, though an earlier server did: in words, for who starts
@@ -235,17 +241,20 @@ impl Server {
 
     /// Answers until it is stopped and what was under way is done, or has taken too long.
     pub async fn serve(self) {
-        let Self { shared, listeners, hands, drain: (_open, drain), orphaned: _, _sweeps } = self;
+        let Self { shared, listeners, hands, connections_max, drain: (_open, drain), orphaned: _, _sweeps } =
+            self;
         let alerts = tokio::spawn(Alerts::new(shared.clone()).run());
         let due = tokio::spawn(Due::new(shared.clone()).run());
         let delivery = tokio::spawn(Delivery::new(shared.clone()).run());
         let promises = tokio::spawn(gateway::keep_promises(shared.clone()));
         let pauses = tokio::spawn(gateway::keep_pauses(shared.clone()));
         let mut serving = tokio::task::JoinSet::new();
-        let room = Room::default();
-        for (listener, faces) in listeners {
+        let (room, connections) = (Room::default(), Arc::new(Connections::default()));
+        for (number, (listener, faces)) in listeners.into_iter().enumerate() {
             let door = Arc::new(Reception { shared: shared.clone(), faces });
-            serving.spawn(listener.serve(door, drain.clone(), room.clone(), hands.clone()));
+            let (room, hands, connections) = (room.clone(), hands.clone(), connections.clone());
+            let means = Means { room, hands, connections, connections_max, number };
+            serving.spawn(listener.serve(door, drain.clone(), means));
         }
         drain.clone().begun().await;
         // Nothing new is begun; what is under way settles.

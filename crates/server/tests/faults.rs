@@ -286,3 +286,75 @@ async fn s20_without_its_ledger_the_server_fails_closed() {
     world.stop().await;
     std::fs::remove_dir_all(folder).unwrap();
 }
+
+/// Opens a connection from one of the addresses of this machine.
+async fn connected_from(peer: &str, world: &World) -> TcpStream {
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind(format!("{peer}:0").parse().unwrap()).unwrap();
+    socket.connect(world.address).await.unwrap()
+}
+
+/// An inbox that needs a token, so that any body that is read is told so.
+const UNSIGNED_INBOXES: &str = r#"
+inboxes:
+  one:
+    provider: github
+    secrets: ["0123456789abcdef"]
+    deliver: "http://127.0.0.1:9/x"
+  two:
+    provider: github
+    secrets: ["0123456789abcdef0"]
+    deliver: "http://127.0.0.1:9/x"
+"#;
+
+fn announcing(inbox: &str, bytes: usize) -> String {
+    format!("POST /in/{inbox} HTTP/1.1\r\nhost: here\r\nconnection: close\r\ncontent-length: {bytes}\r\n\r\n")
+}
+
+/// What an event of that length is told.
+async fn told(world: &World, peer: &str, inbox: &str, bytes: usize) -> Heard {
+    let mut stream = connected_from(peer, world).await;
+    let _ = stream.write_all(announcing(inbox, bytes).as_bytes()).await;
+    let _ = stream.write_all(&vec![b'x'; bytes]).await;
+    let mut heard = Vec::new();
+    let _ = tokio::time::timeout(Duration::from_secs(20), stream.read_to_end(&mut heard)).await;
+    Heard::parse(&heard)
+}
+
+#[tokio::test]
+async fn s19_bodies_that_are_announced_and_not_sent_take_no_room() {
+    let world = World::configured(UNSIGNED_INBOXES).await;
+    let mut silent = Vec::new();
+    for _ in 0..300 {
+        let mut stream = connected_from("127.0.0.2", &world).await;
+        stream.write_all(announcing("one", 1 << 20).as_bytes()).await.unwrap();
+        silent.push(stream);
+    }
+    for peer in ["127.0.0.1", "127.0.0.2"] {
+        told(&world, peer, "one", 1 << 20).await.refused(401, "TS0111");
+    }
+    drop(silent);
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn s19_who_sends_all_but_the_end_takes_no_more_than_a_share() {
+    let world = World::configured(UNSIGNED_INBOXES).await;
+    let mut stuck = Vec::new();
+    let part = vec![b'x'; (1 << 20) - 1];
+    for _ in 0..160 {
+        let mut stream = connected_from("127.0.0.2", &world).await;
+        stream.write_all(announcing("one", 1 << 20).as_bytes()).await.unwrap();
+        // One that finds no room is told so, and its connection is closed.
+        let _ = tokio::time::timeout(Duration::from_secs(5), stream.write_all(&part)).await;
+        stuck.push(stream);
+    }
+    let heard = told(&world, "127.0.0.1", "one", 1 << 20).await;
+    heard.refused(503, "TS0050");
+    assert!(heard.json["message"].as_str().unwrap().contains("this inbox"), "{heard:?}");
+    for peer in ["127.0.0.1", "127.0.0.2"] {
+        told(&world, peer, "two", 1 << 20).await.refused(401, "TS0111");
+    }
+    drop(stuck);
+    world.stop().await;
+}

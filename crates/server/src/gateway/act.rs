@@ -3,12 +3,12 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use crate::http::room::Taken;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::Request;
 use hyper::header::{ACCEPT_ENCODING, HeaderMap, HeaderValue};
 use serde_json::Value;
-use tokio::sync::OwnedSemaphorePermit;
 use twicesafe_ledger::{
     Answer, Attempt, Counts, Finding, Ledger, Meaning, Outcome, Recovery, StoreError, Trouble,
 };
@@ -48,7 +48,7 @@ pub(crate) struct Caller {
     /// What the caller must see that is not the intent's answer (S16).
     pub(crate) aside: Mutex<Option<Aside>>,
     /// The room its body takes, as long as anybody may send it.
-    pub(crate) _room: Option<OwnedSemaphorePermit>,
+    pub(crate) _room: Option<Taken>,
 }
 
 /// What is told to the caller alone.

@@ -1,13 +1,13 @@
 //! Expressions over a request, or over an answer: CEL without a clock and without randomness (S6). What they name is checked
 //! when the configuration is read; a field that is missing is an error, never an empty value (S2).
 
-use std::collections::HashMap;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use cel::common::ast::{EntryExpr, Expr, LiteralValue};
-use cel::objects::{Key, Map};
-use cel::{Context, Env, IdedExpr, Program};
+use cel::{IdedExpr, Program};
 use serde_json::{Number, Value};
+
+use super::evaluate::{Patterns, evaluate};
 
 /// Longest expression, how many dots, brackets and operators it has, and how deep its brackets go: what reads it goes as deep.
 const EXPRESSION_BYTES_MAX: usize = 2000;
@@ -69,7 +69,7 @@ pub(crate) struct Expression {
 enum Form {
     /// `request.body.order.id`: most are, and need no interpreter.
     Path(String, Vec<Step>),
-    Program(Program),
+    Program(Program, Patterns),
 }
 
 #[derive(Debug)]
@@ -109,10 +109,12 @@ impl Expression {
             let first = errors.lines().next().unwrap_or_default();
             format!("`{text}` is not an expression: {}", first.trim_start_matches("ERROR: "))
         })?;
-        check(program.expression(), names, &mut Vec::new()).map_err(|why| format!("`{text}`: {why}"))?;
+        let mut patterns = Patterns::default();
+        check(program.expression(), names, &mut Vec::new(), &mut patterns)
+            .map_err(|why| format!("`{text}`: {why}"))?;
         let form = match path(program.expression()) {
             Some((root, steps)) => Form::Path(root, steps),
-            None => Form::Program(program),
+            None => Form::Program(program, patterns),
         };
         Ok(Self { text: text.into(), form: Arc::new(form) })
     }
@@ -148,19 +150,8 @@ impl Expression {
         let wrong = |why: String| format!("`{}`: {why}", self.text);
         match &*self.form {
             Form::Path(root, steps) => followed(root, steps, sight).map_err(wrong),
-            Form::Program(program) => {
-                static STANDARD: LazyLock<Arc<Env>> = LazyLock::new(|| Arc::new(Env::stdlib()));
-                let mut context = Context::with_env(STANDARD.clone());
-                let texts = [("key", sight.key), ("destination_key", sight.destination_key)];
-                for (name, value) in texts {
-                    context.add_variable_from_value(name, value.unwrap_or_default().to_owned());
-                }
-                let values = [("request", sight.request), ("answer", sight.answer), ("event", sight.event)];
-                for (name, value) in values {
-                    context.add_variable_from_value(name, value.map_or(cel::Value::Null, to_cel));
-                }
-                let value = program.execute(&context).map_err(|error| wrong(error.to_string()))?;
-                from_cel(&value).ok_or_else(|| wrong("it gives something that is not data".to_owned()))
+            Form::Program(program, patterns) => {
+                evaluate(program.expression(), patterns, sight).map_err(|fault| wrong(fault.to_string()))
             }
         }
     }
@@ -345,7 +336,12 @@ fn note_reads(expression: &IdedExpr, all: &mut Vec<Vec<String>>) {
 }
 
 /// Everything it names must be there.
-fn check(expression: &IdedExpr, names: &[&str], bound: &mut Vec<String>) -> Result<(), String> {
+fn check(
+    expression: &IdedExpr,
+    names: &[&str],
+    bound: &mut Vec<String>,
+    patterns: &mut Patterns,
+) -> Result<(), String> {
     match &expression.expr {
         Expr::Ident(name) => {
             let is_type = ["int", "uint", "double", "string", "bool", "list", "map", "null_type", "bytes"];
@@ -360,28 +356,35 @@ fn check(expression: &IdedExpr, names: &[&str], bound: &mut Vec<String>) -> Resu
             if !is_operator && !FUNCTIONS.contains(&name) {
                 return Err(format!("there is no function `{name}`; there are {}", FUNCTIONS.join(", ")));
             }
-            call.target.iter().try_for_each(|target| check(target, names, bound))?;
-            call.args.iter().try_for_each(|argument| check(argument, names, bound))
+            if name == "matches" {
+                // A pattern from a request could be made to take long, and is nobody's who wrote the configuration.
+                match call.args.last().map(|pattern| &pattern.expr) {
+                    Some(Expr::Literal(LiteralValue::String(pattern))) => patterns.add(pattern.inner())?,
+                    _ => return Err("the pattern of `matches` must be written out, in quotes".to_owned()),
+                }
+            }
+            call.target.iter().try_for_each(|target| check(target, names, bound, patterns))?;
+            call.args.iter().try_for_each(|argument| check(argument, names, bound, patterns))
         }
         Expr::Comprehension(loops) => {
-            check(&loops.iter_range, names, bound)?;
-            check(&loops.accu_init, names, bound)?;
+            check(&loops.iter_range, names, bound, patterns)?;
+            check(&loops.accu_init, names, bound, patterns)?;
             let before = bound.len();
             bound.extend([loops.iter_var.clone(), loops.accu_var.clone()]);
             bound.extend(loops.iter_var2.clone());
             for part in [&loops.loop_cond, &loops.loop_step, &loops.result] {
-                check(part, names, bound)?;
+                check(part, names, bound, patterns)?;
             }
             bound.truncate(before);
             Ok(())
         }
-        Expr::List(list) => list.elements.iter().try_for_each(|item| check(item, names, bound)),
+        Expr::List(list) => list.elements.iter().try_for_each(|item| check(item, names, bound, patterns)),
         Expr::Map(map) => map.entries.iter().try_for_each(|entry| match &entry.expr {
             EntryExpr::MapEntry(entry) => {
-                check(&entry.key, names, bound)?;
-                check(&entry.value, names, bound)
+                check(&entry.key, names, bound, patterns)?;
+                check(&entry.value, names, bound, patterns)
             }
-            EntryExpr::StructField(field) => check(&field.value, names, bound),
+            EntryExpr::StructField(field) => check(&field.value, names, bound, patterns),
         }),
         Expr::Select(select) => {
             if let Expr::Ident(root) = &select.operand.expr
@@ -391,51 +394,12 @@ fn check(expression: &IdedExpr, names: &[&str], bound: &mut Vec<String>) -> Resu
             {
                 return Err(format!("the {root} has no `{}`; it has {}", select.field, members.join(", ")));
             }
-            check(&select.operand, names, bound)
+            check(&select.operand, names, bound, patterns)
         }
         Expr::Struct(_) => Err("structs cannot be made here".to_owned()),
+        Expr::Literal(LiteralValue::Bytes(_)) => Err("bytes cannot be used here".to_owned()),
         Expr::Literal(_) | Expr::Unspecified => Ok(()),
     }
-}
-
-fn to_cel(value: &Value) -> cel::Value {
-    match value {
-        Value::Null => cel::Value::Null,
-        Value::Bool(value) => cel::Value::Bool(*value),
-        // All integers as one kind: who writes `amount * 100` does not think of signs.
-        Value::Number(number) => match (number.as_i64(), number.as_u64()) {
-            (Some(integer), _) => cel::Value::Int(integer),
-            (None, Some(large)) => cel::Value::UInt(large),
-            (None, None) => cel::Value::Float(number.as_f64().unwrap_or(f64::NAN)),
-        },
-        Value::String(text) => cel::Value::String(Arc::new(text.clone())),
-        Value::Array(items) => cel::Value::List(Arc::new(items.iter().map(to_cel).collect())),
-        Value::Object(members) => {
-            let entry =
-                |(name, value): (&String, &Value)| (Key::String(Arc::new(name.clone())), to_cel(value));
-            cel::Value::Map(Map { map: Arc::new(members.iter().map(entry).collect::<HashMap<_, _>>()) })
-        }
-    }
-}
-
-fn from_cel(value: &cel::Value) -> Option<Value> {
-    Some(match value {
-        cel::Value::Null => Value::Null,
-        cel::Value::Bool(value) => Value::Bool(*value),
-        cel::Value::Int(number) => Value::from(*number),
-        cel::Value::UInt(number) => Value::from(*number),
-        cel::Value::Float(number) => Value::Number(Number::from_f64(*number)?),
-        cel::Value::String(text) => Value::from(text.as_str()),
-        cel::Value::List(items) => Value::Array(items.iter().map(from_cel).collect::<Option<_>>()?),
-        cel::Value::Map(map) => {
-            let entry = |(key, value): (&Key, &cel::Value)| match key {
-                Key::String(name) => Some((name.to_string(), from_cel(value)?)),
-                _ => None,
-            };
-            Value::Object(map.map.iter().map(entry).collect::<Option<_>>()?)
-        }
-        _ => return None,
-    })
 }
 
 #[cfg(test)]
@@ -451,6 +415,25 @@ mod tests {
         });
         let sight = Sight { request: Some(&request), key: Some("k"), ..Sight::default() };
         Expression::parse(text, OF_LOOKUP)?.value(&sight)
+    }
+
+    #[test]
+    fn s20_patterns_are_written_out_and_valid() {
+        for (text, said) in [
+            ("'a'.matches(request.body.id)", "must be written out"),
+            ("matches('a', request.body.id)", "must be written out"),
+            ("request.body.id.matches('a' + 'b')", "must be written out"),
+            ("request.body.id.matches('(')", "is not valid"),
+            ("request.body.id.matches('(a{1000}){1000}')", "is not valid"),
+            ("request.?body.id", "unsupported syntax"),
+            ("request[?'body']", "unsupported syntax"),
+            ("[?request.body]", "unsupported syntax"),
+            ("b'a' == b'a'", "bytes"),
+        ] {
+            let error = Expression::parse(text, OF_LOOKUP).map(|_| ()).expect_err(text);
+            assert!(error.contains(said), "{text}: {error}");
+        }
+        assert_eq!(seen("request.body.id.matches('^(a|b)+$')"), Ok(json!(true)));
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod caps;
 mod checklist;
 mod content;
 mod due;
+mod evaluate;
 pub(crate) mod expression;
 mod fingerprint;
 pub(crate) mod gate;

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
 
 /// Shorter than any time a request may take.
 const TIMER_EVERY: Duration = Duration::from_millis(250);
@@ -43,10 +44,10 @@ impl Hands {
         Ok(Self { hands, threads: Mutex::new(threads), next: AtomicUsize::new(0) })
     }
 
-    /// Has the next one in turn do it.
-    pub(crate) fn give(&self, what: impl Future<Output = ()> + Send + 'static) {
+    /// Has the next one in turn do it. Returns what ends it early.
+    pub(crate) fn give(&self, what: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
         let next = self.next.fetch_add(1, Ordering::Relaxed) % self.hands.len();
-        self.hands[next].spawn(what);
+        self.hands[next].spawn(what).abort_handle()
     }
 
     /// Ends them, and waits: what they hold, the ledger among it, is gone then.

@@ -15,6 +15,7 @@ use hyper::{HeaderMap, StatusCode};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use twicesafe_ledger::Code;
 
+use super::connections::Answering;
 use super::{Body, Cut, Problem};
 
 /// How long, and how much, somebody who was refused is still listened to: closed before, the answer could be lost on its way.
@@ -56,6 +57,7 @@ impl Talk {
 pub(super) struct Ours {
     pub(super) body: Body,
     pub(super) talk: Arc<Talk>,
+    pub(super) _answering: Option<Answering>,
 }
 
 impl Drop for Ours {
@@ -284,7 +286,7 @@ mod tests {
                 if path == "/long-head" {
                     response = response.header("x", "y".repeat(40_000).parse().expect("a value"));
                 }
-                Ok::<_, Infallible>(response.into_hyper().map(|body| Ours { body, talk }))
+                Ok::<_, Infallible>(response.into_hyper().map(|body| Ours { body, talk, _answering: None }))
             }
         });
         let mut stream = Coded::new(stream, talk.clone());

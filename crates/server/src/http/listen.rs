@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hyper::body::Incoming;
 use hyper::header::{CONNECTION, HeaderValue, RETRY_AFTER};
@@ -14,14 +14,13 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 
+use super::connections::{Connections, Presence};
 use super::hands::Hands;
 use super::head::{self, Coded, Ours, Talk};
-use super::request::Room;
+use super::room::Room;
 use super::stall::{STALL_MAX, Stalling};
 use super::{Body, Problem, Request, Response, Tls, tls, two};
 
-/// Most connections at a time; who comes beyond that waits to be accepted.
-const CONNECTIONS_MAX: usize = 20_000;
 /// Most requests at a time of those that share their connection with others; who comes beyond that is told so.
 const REQUESTS_MAX: usize = 20_000;
 /// How long the head of a request may take, and how long a connection may stay idle.
@@ -33,8 +32,12 @@ pub(super) const HEAD_BYTES_MAX: usize = 32 << 10;
 pub(super) const HEADERS_MAX: usize = 100;
 /// How long a TLS handshake may take.
 const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
-/// Pause after a failure to accept, which is mostly a lack of file descriptors.
+/// Pause after a failure to accept that no idle connection could be ended for.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Pause until an idle connection that was ended has closed its socket.
+const ENDING_PAUSE: Duration = Duration::from_millis(1);
+/// How seldom a failure to accept is told.
+const ACCEPT_TOLD_EVERY: Duration = Duration::from_secs(10);
 
 /// Something that answers requests.
 pub(crate) trait Door: Send + Sync + 'static {
@@ -64,6 +67,17 @@ impl Drain {
     }
 }
 
+/// What a listener has to serve connections with.
+pub(crate) struct Means {
+    pub(crate) room: Room,
+    pub(crate) hands: Arc<Hands>,
+    pub(crate) connections: Arc<Connections>,
+    /// Most connections at a time.
+    pub(crate) connections_max: usize,
+    /// The number of the listener.
+    pub(crate) number: usize,
+}
+
 /// A socket that listens.
 pub(crate) struct Listener {
     socket: TcpListener,
@@ -79,22 +93,42 @@ impl Listener {
         self.socket.local_addr()
     }
 
-    /// Accepts until the drain begins, then waits for what is under way.
-    pub(crate) async fn serve<D: Door>(self, door: Arc<D>, drain: Drain, room: Room, hands: Arc<Hands>) {
-        let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    /// Accepts until the drain begins, then waits for what is under way. Where there is no room for another connection, the
+    /// ones that were idle for longest are ended.
+    pub(crate) async fn serve<D: Door>(self, door: Arc<D>, drain: Drain, means: Means) {
+        let Means { room, hands, connections, connections_max, number } = means;
+        let places = Arc::new(Semaphore::new(connections_max));
         let requests = Arc::new(Semaphore::new(REQUESTS_MAX));
         let mut begun = drain.clone();
+        let mut told: Option<Instant> = None;
         loop {
-            let place = places.clone().acquire_owned().await.expect("nobody closes it");
-            let accepted = tokio::select! {
-                accepted = self.socket.accept() => accepted,
+            let accepting = async {
+                let place = loop {
+                    match places.clone().try_acquire_owned() {
+                        Ok(place) => break place,
+                        Err(_) => drop(connections.end_idle(Some(number))),
+                    }
+                    let freed = places.clone().acquire_owned();
+                    if let Ok(Ok(place)) = tokio::time::timeout(ACCEPT_PAUSE, freed).await {
+                        break place;
+                    }
+                };
+                (place, self.socket.accept().await)
+            };
+            let (place, accepted) = tokio::select! {
+                accepted = accepting => accepted,
                 () = begun.begun() => break,
             };
             let (stream, peer) = match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    tracing::warn!("a connection was not accepted: {error}");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    if told.is_none_or(|at| at.elapsed() >= ACCEPT_TOLD_EVERY) {
+                        tracing::warn!("a connection was not accepted: {error}");
+                        told = Some(Instant::now());
+                    }
+                    // This is mostly a lack of file descriptors, whoever has them.
+                    let ended = connections.end_idle(None);
+                    tokio::time::sleep(if ended > 0 { ENDING_PAUSE } else { ACCEPT_PAUSE }).await;
                     continue;
                 }
             };
@@ -108,8 +142,10 @@ impl Listener {
                 }
             };
             let (door, drain, tls, room) = (door.clone(), drain.clone(), self.tls.clone(), room.clone());
-            let caller = Caller { peer, door, drain, room, requests: requests.clone() };
-            hands.give(async move {
+            let registered = connections.register(number);
+            let (number, presence) = (registered.number(), registered.presence.clone());
+            let caller = Caller { peer, door, drain, room, requests: requests.clone(), presence };
+            let ends = hands.give(async move {
                 // Whoever looks after it is also who hears of what arrives.
                 let stream = match TcpStream::from_std(stream) {
                     Ok(stream) => stream,
@@ -123,12 +159,13 @@ impl Listener {
                 if let Err(error) = ended {
                     tracing::debug!("a connection ended: {error}");
                 }
-                drop(place);
+                drop((registered, place));
             });
+            connections.ends(number, ends);
         }
         drop(self.socket);
         // Every place is free when the last connection has ended.
-        let _ = places.acquire_many(u32::try_from(CONNECTIONS_MAX).expect("a small number")).await;
+        let _ = places.acquire_many(u32::try_from(connections_max).expect("a small number")).await;
     }
 }
 
@@ -140,6 +177,7 @@ struct Caller<D> {
     room: Room,
     /// Places for requests that share their connection with others.
     requests: Arc<Semaphore>,
+    presence: Arc<Presence>,
 }
 
 impl<D: Door> Caller<D> {
@@ -184,12 +222,18 @@ impl<D: Door> Caller<D> {
             let (door, talk) = (self.door.clone(), talk.clone());
             let refused = head::badly_framed(request.headers());
             let request = self.request(request);
+            let presence = self.presence.clone();
             async move {
+                let Some(answering) = presence.answering() else { return std::future::pending().await };
                 let response = match refused {
                     Some(problem) => closing(problem),
                     None => answered(&*door, request, true).await,
                 };
-                Ok::<hyper::Response<Ours>, Infallible>(response.map(|body| Ours { body, talk }))
+                Ok::<hyper::Response<Ours>, Infallible>(response.map(|body| Ours {
+                    body,
+                    talk,
+                    _answering: Some(answering),
+                }))
             }
         });
         let mut builder = http1::Builder::new();
@@ -234,11 +278,11 @@ impl<D: Door> Caller<D> {
             }
         };
         let places = self.requests.clone();
-        two::serve(stream, answer, places, drain, two::Patience::default()).await
+        two::serve(stream, answer, places, self.presence.clone(), drain, two::Patience::default()).await
     }
 
     fn request(&self, request: hyper::Request<Incoming>) -> Request {
-        Request::new(request, self.peer, self.drain.clone(), self.room.clone())
+        Request::new(request, self.peer, self.drain.clone(), self.room.clone(), self.presence.clone())
     }
 }
 

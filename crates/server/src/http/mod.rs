@@ -1,11 +1,13 @@
 //! HTTP itself: connections, limits, requests read whole, answers and problems. It knows no route.
 
 mod body;
+mod connections;
 pub(crate) mod hands;
 mod head;
 mod listen;
 pub(crate) mod problem;
 pub(crate) mod request;
+pub(crate) mod room;
 mod stall;
 mod tls;
 mod two;
@@ -16,8 +18,9 @@ use hyper::{HeaderMap, StatusCode};
 use serde::Serialize;
 
 pub(crate) use body::{Body, Cut, Elsewhere, Part};
+pub(crate) use connections::{Connections, connections_max, raise_files_max};
 pub(crate) use hands::Hands;
-pub(crate) use listen::{Door, Drain, Listener};
+pub(crate) use listen::{Door, Drain, Listener, Means};
 pub(crate) use problem::Problem;
 pub(crate) use request::Request;
 pub(crate) use tls::Tls;

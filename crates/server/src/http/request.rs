@@ -10,22 +10,17 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::header::EXPECT;
 use hyper::{HeaderMap, Method, Uri, Version};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use twicesafe_ledger::Code;
 
+use super::connections::Presence;
 use super::listen::Drain;
+use super::room::{Room, Taken};
 use super::{Problem, two};
 
 /// Longest body of a request: an answer of the largest size that is kept, and what is around it.
 pub(crate) const BODY_BYTES_MAX: usize = twicesafe_ledger::ANSWER_BYTES_MAX + (64 << 10);
 /// Longest body where nobody has much to say.
 pub(crate) const SMALL_BODY_BYTES_MAX: usize = 64 << 10;
-/// Bodies up to this cost nobody anything worth counting.
-const UNCOUNTED_BYTES_MAX: usize = 4 << 10;
-/// Room is taken in such steps.
-const ROOM_STEP_BYTES: usize = 4 << 10;
-/// All larger bodies together; beyond that callers are told to come back.
-const ALL_BODIES_BYTES_MAX: usize = 256 << 20;
 /// How long a body may take to arrive.
 const BODY_TIME_MAX: Duration = Duration::from_secs(30);
 /// What is read of a body that is too large before that is said, for how long, and how long the next piece is waited for.
@@ -34,42 +29,6 @@ const DRAIN_TIME_MAX: Duration = Duration::from_secs(5);
 const DRAIN_PAUSE_MAX: Duration = Duration::from_millis(200);
 /// Room made at once for a body that says how long it is; what says so and does not come costs no more than this.
 const BODY_ROOM: usize = 64 << 10;
-
-/// Room for the bodies of all requests together.
-#[derive(Clone)]
-pub(crate) struct Room(Arc<Semaphore>);
-
-impl Default for Room {
-    fn default() -> Self {
-        Self(Arc::new(Semaphore::new(ALL_BODIES_BYTES_MAX)))
-    }
-}
-
-/// Room that a body takes.
-struct Taking<'a> {
-    room: &'a Room,
-    taken: Option<OwnedSemaphorePermit>,
-    bytes: usize,
-}
-
-impl Taking<'_> {
-    /// Takes as much as a body of that length needs, in steps.
-    fn up_to(&mut self, bytes: usize) -> Result<(), Problem> {
-        if bytes <= self.bytes || bytes <= UNCOUNTED_BYTES_MAX {
-            return Ok(());
-        }
-        let more = (bytes - self.bytes).next_multiple_of(ROOM_STEP_BYTES);
-        let more = u32::try_from(more).unwrap_or(u32::MAX);
-        let taken = self.room.0.clone().try_acquire_many_owned(more);
-        let taken = taken.map_err(|_| Problem::overloaded("too many large requests are under way"))?;
-        self.bytes += taken.num_permits();
-        match &mut self.taken {
-            Some(before) => before.merge(taken),
-            None => self.taken = Some(taken),
-        }
-        Ok(())
-    }
-}
 
 /// A request.
 pub(crate) struct Request {
@@ -82,12 +41,21 @@ pub(crate) struct Request {
     pub(crate) drain: Drain,
     incoming: Option<Incoming>,
     room: Room,
+    /// The inbox whose share of the room its body takes.
+    inbox: Option<Arc<str>>,
+    presence: Arc<Presence>,
     /// The room its body takes, as long as anything of it is kept.
-    pub(crate) taken: Option<OwnedSemaphorePermit>,
+    pub(crate) taken: Option<Taken>,
 }
 
 impl Request {
-    pub(super) fn new(request: hyper::Request<Incoming>, peer: SocketAddr, drain: Drain, room: Room) -> Self {
+    pub(super) fn new(
+        request: hyper::Request<Incoming>,
+        peer: SocketAddr,
+        drain: Drain,
+        room: Room,
+        presence: Arc<Presence>,
+    ) -> Self {
         let (mut head, body) = request.into_parts();
         if head.version == Version::HTTP_2 {
             two::as_one(&mut head);
@@ -102,6 +70,8 @@ impl Request {
             drain,
             incoming,
             room,
+            inbox: None,
+            presence,
             taken: None,
         }
     }
@@ -115,8 +85,13 @@ impl Request {
     ) -> (tokio::sync::watch::Sender<bool>, Self) {
         let (open, drain) = Drain::new();
         let peer = SocketAddr::from(([127, 0, 0, 1], 0));
-        let (incoming, room, taken) = (None, Room(Arc::new(Semaphore::new(0))), None);
-        (open, Self { method, uri, headers, body, peer, drain, incoming, room, taken })
+        let (incoming, room, inbox, presence, taken) = (None, Room::of(0), None, Arc::default(), None);
+        (open, Self { method, uri, headers, body, peer, drain, incoming, room, inbox, presence, taken })
+    }
+
+    /// Has its body take from the share of an inbox.
+    pub(crate) fn belongs_to_inbox(&mut self, name: &str) {
+        self.inbox = Some(name.into());
     }
 
     /// Reads the body, whole.
@@ -129,12 +104,15 @@ impl Request {
             }
             return Err(too_large(bytes_max));
         }
-        // One that does not say how long it is takes room as it comes.
-        let mut taking = Taking { room: &self.room, taken: None, bytes: 0 };
-        taking.up_to(announced)?;
-        match tokio::time::timeout(BODY_TIME_MAX, whole(body, announced, bytes_max, &mut taking)).await {
+        // It takes room as it comes: announced is not sent.
+        let mut taken = self.room.begin(self.peer.ip(), self.inbox.clone());
+        let arriving = self.presence.arriving();
+        let read = whole(body, announced, bytes_max, &mut taken, &self.presence);
+        let read = tokio::time::timeout(BODY_TIME_MAX, read).await;
+        drop(arriving);
+        match read {
             Ok(body) => {
-                self.taken = taking.taken;
+                self.taken = Some(taken);
                 self.body = body?;
                 Ok(())
             }
@@ -216,7 +194,8 @@ async fn whole(
     mut body: Incoming,
     announced: usize,
     bytes_max: usize,
-    taking: &mut Taking<'_>,
+    taken: &mut Taken,
+    presence: &Presence,
 ) -> Result<Bytes, Problem> {
     let mut first: Option<Bytes> = None;
     let mut all = BytesMut::new();
@@ -229,7 +208,7 @@ async fn whole(
             (None, true) => first = Some(data),
             (before, _) => {
                 if let Some(before) = before.take_if(|_| all.is_empty()) {
-                    all.reserve(announced.min(BODY_ROOM));
+                    all.reserve(announced.min(BODY_ROOM).min(4 * before.len()));
                     all.extend_from_slice(&before);
                 }
                 all.extend_from_slice(&data);
@@ -241,7 +220,8 @@ async fn whole(
             drained(body).await;
             return Err(too_large(bytes_max));
         }
-        taking.up_to(length)?;
+        presence.touch();
+        taken.up_to(length)?;
     }
     Ok(first.unwrap_or_else(|| all.freeze()))
 }

@@ -20,6 +20,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::connections::{Answering, Presence};
 use super::listen::{Drain, HEAD_BYTES_MAX, HEAD_TIME_MAX};
 use super::stall::{STALL_MAX, Stalling};
 use super::{Body, Cut, Problem};
@@ -82,6 +83,7 @@ pub(super) async fn serve<S, F>(
     stream: S,
     answer: impl Fn(hyper::Request<Incoming>) -> F + Send,
     places: Arc<Semaphore>,
+    presence: Arc<Presence>,
     mut drain: Drain,
     patience: Patience,
 ) -> hyper::Result<()>
@@ -92,8 +94,10 @@ where
     let streams = Streams { stall: patience.stall, counts: Arc::default() };
     let service = service_fn(|request: hyper::Request<Incoming>| {
         let (is_head, place) = (request.method() == Method::HEAD, places.clone().try_acquire_owned().ok());
+        let presence = presence.clone();
         let answering = answer(request);
         async move {
+            let Some(counted) = presence.answering() else { return std::future::pending().await };
             let given = GIVEN.with(Arc::clone);
             let mut response = match &place {
                 Some(_) => answering.await,
@@ -102,7 +106,8 @@ where
             if is_head {
                 without_body(&mut response);
             }
-            let pieces = |body| Pieces { body, rest: Bytes::new(), given, _place: place };
+            let pieces =
+                |body| Pieces { body, rest: Bytes::new(), given, _place: place, _answering: counted };
             Ok::<_, Infallible>(response.map(pieces))
         }
     });
@@ -249,6 +254,7 @@ struct Pieces {
     rest: Bytes,
     given: Arc<Given>,
     _place: Option<OwnedSemaphorePermit>,
+    _answering: Answering,
 }
 
 impl hyper::body::Body for Pieces {
@@ -311,7 +317,8 @@ mod tests {
         let answer = |_| async { hyper::Response::new(Body::whole(Bytes::from(vec![0; MUCH]))) };
         tokio::spawn(async move {
             let (_open, drain) = Drain::new();
-            let _ = serve(theirs, answer, Arc::new(Semaphore::new(10)), drain, PATIENCE).await;
+            let _ =
+                serve(theirs, answer, Arc::new(Semaphore::new(10)), Arc::default(), drain, PATIENCE).await;
         })
     }
 

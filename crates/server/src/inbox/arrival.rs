@@ -70,6 +70,7 @@ pub(crate) async fn answer(shared: &Arc<Shared>, request: &mut Request) -> Resul
         principal.demand(Right::Act)?;
         principal.demand_to_change(inbox.scope.as_str())?;
     }
+    request.belongs_to_inbox(&inbox.name);
     let read = request.read_body(inbox.bytes_max).await;
     let started = Instant::now();
     let within = inbox.answers_within.map(|within| within.saturating_sub(WAIT_MARGIN));

@@ -1,6 +1,7 @@
 //! The gateway, from both sides: what callers are told, and what the destination counted.
 
 mod approvals;
+mod bounds;
 mod bypassing;
 mod closing;
 pub(crate) mod destination;

@@ -7,6 +7,7 @@ mod gateway;
 mod guide;
 mod guides;
 mod inbox;
+mod pressure;
 mod processes;
 mod setup;
 mod silence;

@@ -8,6 +8,9 @@ use crate::gateway::expression::{Expression, OF_ANSWER, Sight};
 
 /// Longest schema in a header.
 pub(crate) const HEADER_BYTES_MAX: usize = 16 << 10;
+/// Largest compiled pattern of a schema, and how many patterns a schema in a header may have.
+const PATTERN_BYTES_MAX: usize = 256 << 10;
+const HEADER_PATTERNS_MAX: usize = 20;
 /// Most answers that are asked for until one is as expected.
 const SAMPLES_MAX: u32 = 10;
 /// Most that is said of what is wrong.
@@ -58,6 +61,9 @@ impl Expectation {
             return Err(format!("it has more than {HEADER_BYTES_MAX} bytes"));
         }
         let schema: Value = serde_json::from_str(text).map_err(|error| format!("it is not JSON: {error}"))?;
+        if patterns(&schema) > HEADER_PATTERNS_MAX {
+            return Err(format!("it has more than {HEADER_PATTERNS_MAX} patterns"));
+        }
         Self::read(&ExpectRules { schema: Some(schema), ..ExpectRules::default() })
     }
 
@@ -120,7 +126,26 @@ impl Evaluation {
 
 /// Looks for nothing elsewhere: a schema stands for itself.
 fn validator(schema: &Value) -> Result<Validator, String> {
-    jsonschema::options().build(schema).map_err(|error| format!("the schema is not one: {error}"))
+    // Patterns run in linear time: those that would need to go back are refused.
+    let patterns =
+        jsonschema::PatternOptions::regex().size_limit(PATTERN_BYTES_MAX).dfa_size_limit(PATTERN_BYTES_MAX);
+    jsonschema::options()
+        .with_pattern_options(patterns)
+        .build(schema)
+        .map_err(|error| format!("the schema is not one: {error}"))
+}
+
+/// Counts the patterns of a schema.
+fn patterns(schema: &Value) -> usize {
+    match schema {
+        Value::Array(items) => items.iter().map(patterns).sum(),
+        Value::Object(members) => {
+            let own = usize::from(members.contains_key("pattern"));
+            let of_names = members.get("patternProperties").and_then(Value::as_object);
+            members.values().map(patterns).sum::<usize>() + own + of_names.map_or(0, serde_json::Map::len)
+        }
+        _ => 0,
+    }
 }
 
 fn digest(words: &str) -> String {

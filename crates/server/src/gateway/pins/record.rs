@@ -5,6 +5,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::http::room::Taken;
 use bytes::{Bytes, BytesMut};
 use futures_util::FutureExt;
 use http_body_util::BodyExt;
@@ -12,7 +13,6 @@ use hyper::body::Incoming;
 use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
 use hyper::{Response, StatusCode};
 use serde_json::Value;
-use tokio::sync::OwnedSemaphorePermit;
 use twicesafe_ledger::{ANSWER_BYTES_MAX, Answer, Attempt, Body as KeptBody, Code, Outcome, Trouble};
 
 use super::expect::Expectation;
@@ -53,7 +53,7 @@ pub(super) struct Recorder {
     /// What is shown once it is on record.
     pub(super) held: Arc<Mutex<Option<Held>>>,
     /// The room its body takes.
-    pub(super) _room: Arc<Option<OwnedSemaphorePermit>>,
+    pub(super) _room: Arc<Option<Taken>>,
 }
 
 /// What becomes of the answer.
