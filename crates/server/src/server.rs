@@ -10,7 +10,7 @@ use hyper::{Method, StatusCode};
 use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
-use twicesafe_ledger::{Code, Ledger, Sweeps};
+use twicesafe_ledger::{Code, Ledger, StoreError, Sweeps};
 
 use crate::access::{Access, Links, Tokens, check_origin, check_without_links};
 use crate::alerts::Alerts;
@@ -55,7 +55,7 @@ pub(crate) struct Shared {
     live: RwLock<Arc<Live>>,
     public_address: SocketAddr,
     tls: Option<Tls>,
-    readiness: tokio::sync::Mutex<Option<(Instant, bool)>>,
+    readiness: tokio::sync::Mutex<Option<(Instant, Result<(), Problem>)>>,
     openapi: bytes::Bytes,
 }
 
@@ -444,29 +444,33 @@ impl Reception {
         }
         // One look for all who ask within a second: anybody may ask.
         let mut looked = self.shared.readiness.lock().await;
-        if looked.is_none_or(|(at, _)| at.elapsed() > READY_FOR) {
-            let store = self.shared.ledger.store();
-            let note = std::process::id().to_string();
-            let written = store.put_note(READY_NOTE, "server", Some(&note));
-            let is_ready = match tokio::time::timeout(READY_WITHIN, written).await {
-                Ok(Ok(())) => true,
+        if looked.as_ref().is_none_or(|(at, _)| at.elapsed() > READY_FOR) {
+            let away = || {
+                let hint = "Ask again, or ask another server.";
+                Problem::new(Code::LedgerAway, "the ledger cannot be written", hint)
+            };
+            let is_ready = match tokio::time::timeout(READY_WITHIN, self.written()).await {
+                Ok(Ok(())) => Ok(()),
                 Ok(Err(error)) => {
                     tracing::warn!(code = %error.code(), "not ready: {error}");
-                    false
+                    Err(if error.code() == Code::DiskFull { error.into() } else { away() })
                 }
-                Err(_) => false,
+                Err(_) => Err(away()),
             };
-            *looked = Some((Instant::now(), is_ready));
+            *looked = Some((Instant::now(), is_ready.map_err(|problem| problem.retry_after(READY_WITHIN))));
         }
-        match looked.is_some_and(|(_, is_ready)| is_ready) {
-            true => Ok(Response::json(StatusCode::OK, &json!({ "status": "ready" }))),
-            false => Err(Problem::new(
-                Code::LedgerAway,
-                "the ledger cannot be written",
-                "Ask again, or ask another server.",
-            )
-            .retry_after(READY_WITHIN)),
+        match looked.as_ref() {
+            Some((_, Err(problem))) => Err(problem.clone()),
+            _ => Ok(Response::json(StatusCode::OK, &json!({ "status": "ready" }))),
         }
+    }
+
+    /// Looks whether the ledger can be written and has room for more: what is written here takes none.
+    async fn written(&self) -> Result<(), StoreError> {
+        let store = self.shared.ledger.store();
+        let note = std::process::id().to_string();
+        store.put_note(READY_NOTE, "server", Some(&note)).await?;
+        store.check_room().await
     }
 
     async fn metrics(&self, request: &Request) -> Result<Response, Problem> {

@@ -184,6 +184,36 @@ async fn a_revoked_token_hears_no_more_events() {
 const NOBODYS: &str = "00000000000000000000000000000000";
 
 #[tokio::test]
+async fn s25_one_token_does_not_take_all_places_of_the_event_stream() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let world = World::new().await;
+    let (greedy, other) =
+        (world.token("greedy", &[Right::Act]).await, world.token("other", &[Right::Act]).await);
+    let listen = async |token: &str| {
+        let mut stream = tokio::net::TcpStream::connect(world.address).await.unwrap();
+        let head = format!(
+            "GET /v1/events HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {token}\r\n\r\n",
+            world.address
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let mut buffer = [0; 2048];
+        let read = stream.read(&mut buffer).await.unwrap();
+        (stream, String::from_utf8_lossy(&buffer[..read]).into_owned())
+    };
+    let mut streams = Vec::new();
+    for _ in 0..110 {
+        streams.push(listen(&greedy).await);
+    }
+    let taken = streams.iter().filter(|(_, said)| said.starts_with("HTTP/1.1 200")).count();
+    assert_eq!(taken, 25);
+    assert!(streams.last().unwrap().1.contains("TS0050"), "{:?}", streams.last());
+    let (_stream, said) = listen(&other).await;
+    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+    drop(streams);
+    world.stop().await;
+}
+
+#[tokio::test]
 async fn rights_are_needed_one_by_one() {
     let world = World::new().await;
     let about = json!({ "scope": "billing/invoice.send", "key": "1", "reason": "because", "generation": 1 });

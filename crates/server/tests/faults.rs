@@ -358,3 +358,46 @@ async fn s19_who_sends_all_but_the_end_takes_no_more_than_a_share() {
     drop(stuck);
     world.stop().await;
 }
+
+#[tokio::test]
+async fn s25_a_full_disk_is_not_ready() {
+    let folder = std::env::temp_dir().join(format!("twicesafe-full-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let address = format!("sqlite:{}", folder.join("ledger.db").display());
+    let clock = std::sync::Arc::new(twicesafe_ledger::ManualClock::at(1_800_000_000_000));
+    let open = || twicesafe_ledger::Open::at(&address).clock(clock.clone());
+    let world = World::on(open().bytes_max(1 << 20).open().await.unwrap(), clock.clone(), "").await;
+    assert_eq!(world.get("/readyz").await.status, 200);
+    let input = "x".repeat(20_000);
+    let mut number = 0;
+    loop {
+        let body = claim_with(&number.to_string(), json!({ "input": input, "request": input }));
+        let heard = world.post("/v1/claim", &body).await;
+        if heard.status == 503 {
+            heard.refused(503, "TS0044");
+            break;
+        }
+        let permit =
+            (heard.json["intent"].as_i64().unwrap(), heard.json["permit"]["fence"].as_u64().unwrap());
+        let settled = world.post("/v1/settle", &settle(permit, "answered", json!({ "answer": input }))).await;
+        if settled.status == 503 {
+            break;
+        }
+        number += 1;
+        assert!(number < 1000, "the disk is never full");
+    }
+    // The answer holds for a second.
+    let started = std::time::Instant::now();
+    let mut heard = world.get("/readyz").await;
+    while heard.status == 200 && started.elapsed() < Duration::from_secs(5) {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        heard = world.get("/readyz").await;
+    }
+    heard.refused(503, "TS0044");
+    assert!(heard.headers.contains_key("retry-after"));
+    world.stop().await;
+    let world = World::on(open().open().await.unwrap(), clock.clone(), "").await;
+    assert_eq!(world.get("/readyz").await.status, 200, "there is room again");
+    world.stop().await;
+    std::fs::remove_dir_all(&folder).unwrap();
+}

@@ -410,6 +410,15 @@ impl Store {
         Ok(())
     }
 
+    /// Checks that there is room for more on the ledger's disk. What can be written may only replace what is there. On PostgreSQL a
+    /// write tells.
+    pub async fn check_room(&self) -> Result<(), StoreError> {
+        match &self.0.backend {
+            Backend::Sqlite(sqlite) => sqlite.check_room().await,
+            Backend::Memory(_) | Backend::Postgres(_) => Ok(()),
+        }
+    }
+
     /// A key for a purpose, the same for everybody who has opened this ledger.
     pub fn derived_key(&self, purpose: &str) -> [u8; 32] {
         let key = match &self.0.backend {

@@ -1,8 +1,8 @@
 //! What becomes of intents, as server-sent events: by commands of this server, and by what it finds when it sweeps. A hint to
 //! look, not a record: the journal is the record.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -20,42 +20,58 @@ use crate::wire::IntentView;
 
 /// Most who listen at a time.
 const LISTENERS_MAX: usize = 100;
+/// Most of them with one token.
+const LISTENERS_OF_TOKEN_MAX: usize = 25;
 /// How often a silent stream says that it is alive.
 const ALIVE_EVERY: Duration = Duration::from_secs(15);
 /// How often it is looked whether who listens still may.
 const RENEWED_EVERY: Duration = Duration::from_secs(2);
 
-/// How many listen.
+/// How many listen, each token among them.
 #[derive(Default)]
-pub(crate) struct Listeners(Arc<AtomicUsize>);
+pub(crate) struct Listeners(Arc<Mutex<HashMap<String, usize>>>);
 
 /// One who listens, until it is dropped.
-struct Place(Arc<AtomicUsize>);
+struct Place {
+    listeners: Arc<Mutex<HashMap<String, usize>>>,
+    token: String,
+}
 
 impl Listeners {
-    fn place(&self) -> Option<Place> {
-        let place = Place(self.0.clone());
-        (self.0.fetch_add(1, Ordering::SeqCst) < LISTENERS_MAX).then_some(place)
+    /// Gives a place to a token, or to somebody without one. One token does not get them all.
+    fn place(&self, token: Option<&str>) -> Result<Place, &'static str> {
+        let mut listeners = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if listeners.values().sum::<usize>() >= LISTENERS_MAX {
+            return Err("too many listen already");
+        }
+        let own = listeners.entry(token.unwrap_or_default().to_owned()).or_default();
+        if token.is_some() && *own >= LISTENERS_OF_TOKEN_MAX {
+            return Err("too many listen with this token already");
+        }
+        *own += 1;
+        Ok(Place { listeners: self.0.clone(), token: token.unwrap_or_default().to_owned() })
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
+        let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(own) = listeners.get_mut(&self.token) {
+            *own -= 1;
+            if *own == 0 {
+                listeners.remove(&self.token);
+            }
+        }
     }
 }
 
 pub(super) fn listen(shared: &Arc<Shared>, call: &Call<'_>) -> Result<Response, Problem> {
     let asked = Parameters::of(call.request, &["scope"])?;
     let wanted = asked.optional("scope").map(|scope| scope.trim_end_matches('/').to_owned());
-    let Some(place) = shared.listeners.place() else {
-        return Err(Problem::new(
-            Code::Overloaded,
-            "too many listen already",
-            "Close other streams, or poll GET /v1/intents.",
-        )
-        .retry_after(ALIVE_EVERY));
-    };
+    let place = shared.listeners.place(call.principal.token()).map_err(|why| {
+        let hint = "Close other streams, or poll GET /v1/intents.";
+        Problem::new(Code::Overloaded, why, hint).retry_after(ALIVE_EVERY)
+    })?;
     let (events, body) = Body::events(place);
     let (shared, mut principal) = (shared.clone(), call.principal.clone());
     let (mut changes, mut drain) = (shared.ledger.changes(), call.request.drain.clone());

@@ -28,6 +28,9 @@ pub struct Inbox {
     pub url: Option<String>,
     /// The event's id: an expression over the event. The same on every redelivery; it alone decides what is a repetition.
     pub id: Option<String>,
+    /// What the same body under another id is: `new`, or already `known`. Where the signature covers only the body, who has read an
+    /// event could send it again under another id. What the provider says holds unless said otherwise.
+    pub same_body: Option<SameBody>,
     /// The object the event is about: an expression. Events of one object are handed over one at a time.
     pub lane: Option<String>,
     /// The object's version: an expression that gives an integer or a time.
@@ -79,6 +82,17 @@ pub enum Respond {
     Target,
 }
 
+/// What an event is that has the body of an earlier one and another id.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SameBody {
+    /// An event of its own.
+    #[default]
+    New,
+    /// The earlier one: it is acknowledged, and not handed over.
+    Known,
+}
+
 /// What may be done when nobody knows whether the target got it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -107,6 +121,8 @@ pub struct Provider {
     pub signature: Signatures,
     /// The event's id.
     pub id: Option<String>,
+    /// What the same body under another id is: `known` where the id is not signed and no two events have the same body.
+    pub same_body: Option<SameBody>,
     /// The object.
     pub lane: Option<String>,
     /// Its version.

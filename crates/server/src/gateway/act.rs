@@ -15,6 +15,7 @@ use twicesafe_ledger::{
 
 use super::answer::{Limits, Whole, received};
 use super::expression::Sight;
+use super::gate;
 use super::outcome::{Seen, of_failure};
 use super::passing::Handover;
 use super::place::Place;
@@ -139,7 +140,7 @@ impl Errand {
                 return passed_over(&why);
             }
         };
-        let pass = match self.destination.gate.enter().await {
+        let pass = match self.destination.gate.enter(gate::Errand::Write).await {
             Ok(pass) => pass,
             Err(shut) => {
                 let (reason, retry_after) = (shut.why.into(), Some(shut.retry_after));

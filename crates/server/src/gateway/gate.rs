@@ -20,6 +20,14 @@ const FAILING_MAX: usize = 10_000;
 /// After a pause those that failed let others go first for so long.
 const OTHERS_FIRST: Duration = Duration::from_secs(1);
 
+/// What somebody wants at a destination. Each has a circuit of its own: a path that nobody can read says nothing about writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Errand {
+    Read,
+    Lookup,
+    Write,
+}
+
 /// The way in.
 #[derive(Debug)]
 pub(crate) struct Gate {
@@ -28,7 +36,7 @@ pub(crate) struct Gate {
     pace: Option<(Duration, Mutex<Instant>)>,
     failures_max: u32,
     pause: Duration,
-    circuit: Mutex<State>,
+    circuits: [Mutex<State>; 3],
 }
 
 #[derive(Debug, Default)]
@@ -68,13 +76,13 @@ impl Gate {
             pace: pace.map(|per_second| (Duration::from_secs(1) / per_second, Mutex::new(Instant::now()))),
             failures_max: circuit.failures.unwrap_or(FAILURES_DEFAULT),
             pause: circuit.pause.map_or(PAUSE_DEFAULT, |span| span.0),
-            circuit: Mutex::default(),
+            circuits: Default::default(),
         }
     }
 
     /// Waits in line, not for ever.
-    pub(crate) async fn enter(&self) -> Result<Pass<'_>, Shut> {
-        let pass = self.enter_for_now(None).await?;
+    pub(crate) async fn enter(&self, errand: Errand) -> Result<Pass<'_>, Shut> {
+        let pass = self.pass(errand, None).await?;
         self.paced().await?;
         Ok(pass)
     }
@@ -91,11 +99,15 @@ impl Gate {
         Ok(())
     }
 
-    /// A place, for one who does not know yet whether there is anything to send: that takes no turn.
+    /// Gives a place to write, to one who does not know yet whether there is anything to send: that takes no turn.
     /// `about`: the object, where one that fails says nothing about the others (S39).
     pub(crate) async fn enter_for_now(&self, about: Option<Arc<str>>) -> Result<Pass<'_>, Shut> {
-        let is_probe = self.check_circuit(about.as_ref())?;
-        let mut pass = Pass { gate: self, about, is_probe, _place: None };
+        self.pass(Errand::Write, about).await
+    }
+
+    async fn pass(&self, errand: Errand, about: Option<Arc<str>>) -> Result<Pass<'_>, Shut> {
+        let is_probe = self.check_circuit(errand, about.as_ref())?;
+        let mut pass = Pass { gate: self, errand, about, is_probe, _place: None };
         let crowded =
             Shut { why: "too much is under way to this destination", retry_after: Duration::from_secs(1) };
         let place = match self.places.clone().try_acquire_owned() {
@@ -124,25 +136,25 @@ impl Gate {
         Some(wait)
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.circuit.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self, errand: Errand) -> std::sync::MutexGuard<'_, State> {
+        self.circuits[errand as usize].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the destination is left alone now, or one is seeing whether it is back: nothing else would get through.
+    /// Whether nothing is written to the destination now, or one is seeing whether it is back: nothing else would get through.
     pub(crate) fn is_shut(&self) -> bool {
-        let state = self.state();
+        let state = self.state(Errand::Write);
         state.open_until.is_some_and(|until| state.is_trying || until > Instant::now())
     }
 
-    /// For how long nobody gets through.
+    /// For how long nobody who writes gets through.
     pub(crate) fn shut_for(&self) -> Option<Duration> {
-        let left = self.state().open_until?.saturating_duration_since(Instant::now());
+        let left = self.state(Errand::Write).open_until?.saturating_duration_since(Instant::now());
         (!left.is_zero()).then_some(left)
     }
 
     /// Says whether this is the one that sees whether the destination is back. Of objects that did not fail all may see.
-    fn check_circuit(&self, about: Option<&Arc<str>>) -> Result<bool, Shut> {
-        let mut state = self.state();
+    fn check_circuit(&self, errand: Errand, about: Option<&Arc<str>>) -> Result<bool, Shut> {
+        let mut state = self.state(errand);
         let Some(until) = state.open_until else { return Ok(false) };
         let has_failed = about.map(|about| state.failing.contains(about));
         let until = if has_failed == Some(true) { until + OTHERS_FIRST } else { until };
@@ -159,8 +171,8 @@ impl Gate {
         }
     }
 
-    fn went(&self, well: bool, about: Option<&Arc<str>>, was_probe: bool) {
-        let mut state = self.state();
+    fn went(&self, errand: Errand, well: bool, about: Option<&Arc<str>>, was_probe: bool) {
+        let mut state = self.state(errand);
         if well {
             (state.failures, state.open_until, state.is_trying) = (0, None, false);
             if let Some(about) = about {
@@ -185,6 +197,7 @@ impl Gate {
 #[derive(Debug)]
 pub(crate) struct Pass<'a> {
     gate: &'a Gate,
+    errand: Errand,
     about: Option<Arc<str>>,
     is_probe: bool,
     _place: Option<OwnedSemaphorePermit>,
@@ -198,7 +211,7 @@ impl Pass<'_> {
 
     /// Notes how it goes so far; the place is kept until the end.
     pub(crate) fn goes(&mut self, well: bool) {
-        self.gate.went(well, self.about.as_ref(), self.is_probe);
+        self.gate.went(self.errand, well, self.about.as_ref(), self.is_probe);
         self.is_probe = false;
     }
 }
@@ -206,7 +219,7 @@ impl Pass<'_> {
 impl Drop for Pass<'_> {
     fn drop(&mut self) {
         if self.is_probe {
-            self.gate.state().is_trying = false;
+            self.gate.state(self.errand).is_trying = false;
         }
     }
 }
@@ -220,17 +233,17 @@ mod tests {
     async fn a_destination_that_fails_is_left_alone_and_then_tried_by_one() {
         let circuit = Circuit { failures: Some(2), pause: Some(Span(Duration::from_millis(50))) };
         let gate = Gate::new(&Limits::default(), &circuit);
-        gate.enter().await.expect("it is open").went(false);
-        gate.enter().await.expect("it is open").went(false);
-        assert!(gate.enter().await.is_err());
+        gate.enter(Errand::Write).await.expect("it is open").went(false);
+        gate.enter(Errand::Write).await.expect("it is open").went(false);
+        assert!(gate.enter(Errand::Write).await.is_err());
         tokio::time::sleep(Duration::from_millis(60)).await;
-        let probe = gate.enter().await.ok();
+        let probe = gate.enter(Errand::Write).await.ok();
         assert!(probe.is_some(), "one may see whether it is back");
-        assert!(gate.enter().await.is_err(), "and only one");
+        assert!(gate.enter(Errand::Write).await.is_err(), "and only one");
         drop(probe);
-        let probe = gate.enter().await.expect("one that came to nothing makes room for another");
+        let probe = gate.enter(Errand::Write).await.expect("one that came to nothing makes room for another");
         probe.went(true);
-        assert!(gate.enter().await.is_ok());
+        assert!(gate.enter(Errand::Write).await.is_ok());
     }
 
     #[tokio::test]
@@ -274,8 +287,22 @@ mod tests {
         let gate = Gate::new(&Limits { concurrency: None, per_second: Some(50) }, &Circuit::default());
         let started = Instant::now();
         for _ in 0..6 {
-            drop(gate.enter().await.expect("there is room"));
+            drop(gate.enter(Errand::Write).await.expect("there is room"));
         }
         assert!(started.elapsed() >= Duration::from_millis(95));
+    }
+
+    #[tokio::test]
+    async fn s25_what_cannot_be_read_can_be_written() {
+        let circuit = Circuit { failures: Some(2), pause: Some(Span(Duration::from_secs(60))) };
+        let gate = Gate::new(&Limits::default(), &circuit);
+        for _ in 0..2 {
+            gate.enter(Errand::Read).await.expect("it is open").went(false);
+        }
+        assert!(gate.enter(Errand::Read).await.is_err());
+        assert!(!gate.is_shut());
+        gate.enter(Errand::Lookup).await.expect("it is open").went(true);
+        gate.enter(Errand::Write).await.expect("it is open").went(true);
+        assert!(gate.enter(Errand::Read).await.is_err(), "nor does a write say anything about reads");
     }
 }

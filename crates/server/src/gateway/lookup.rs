@@ -8,6 +8,7 @@ use twicesafe_ledger::{Attempt, Body, Finding, Meaning};
 use super::act::{Errand, drop_credentials, request};
 use super::answer::{Whole, received};
 use super::expression::Sight;
+use super::gate;
 use super::outcome::Seen;
 use super::route::Asking;
 use super::sending::{Sending, selects_account};
@@ -79,7 +80,8 @@ impl Errand {
 
     async fn asked(&self, asking: &Asking, sight: &Sight<'_>) -> Result<Whole, String> {
         let request = request(&self.destination, &self.question(asking, sight)?).await?;
-        let pass = self.destination.gate.enter().await.map_err(|shut| shut.why.to_owned())?;
+        let pass =
+            self.destination.gate.enter(gate::Errand::Lookup).await.map_err(|shut| shut.why.to_owned())?;
         let exchanged = self.destination.upstream.exchange(request, Care::Little, || Ok(())).await;
         pass.went(exchanged.as_ref().is_ok_and(|(response, _)| !response.status().is_server_error()));
         let (response, lent) = exchanged.map_err(|failure| match failure {

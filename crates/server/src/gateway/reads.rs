@@ -13,7 +13,7 @@ use super::mask::Masks;
 use super::passing::{PASSED_BYTES_MAX, streamed};
 use super::sending::is_between_two;
 use super::upstream::{Care, Failure, Lent};
-use super::{Arrival, guarded};
+use super::{Arrival, gate, guarded};
 use crate::http::{Problem, Request, Response};
 
 /// Tries of one read.
@@ -46,7 +46,7 @@ pub(super) async fn pass(
         tries += 1;
         let exchange = async {
             let shut = |why: &str| Failure::NotSent(why.to_owned());
-            let pass = destination.gate.enter().await.map_err(|closed| shut(closed.why))?;
+            let pass = destination.gate.enter(gate::Errand::Read).await.map_err(|closed| shut(closed.why))?;
             let mut request = act::request(destination, &sending).await.map_err(Failure::NotSent)?;
             match accepts.as_ref().or(identity.as_ref()) {
                 Some(accepts) => drop(request.headers_mut().insert(ACCEPT_ENCODING, accepts.clone())),

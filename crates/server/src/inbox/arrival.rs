@@ -11,13 +11,14 @@ use serde_json::{Value, json};
 use twicesafe_ledger::{Accepted, Code, Intent, IntentId, Key, LaneName, Name, Status, StoreError, Stored};
 
 use super::PREFIX;
+use super::bound;
 use super::event::{self, EVENTS_MAX, Event, Facts};
 use super::fresh::Arrived;
 use super::handover::NOTED;
 use super::plan::Inbox;
 use super::verify::{Doubtful, Signed};
 use crate::access::{Right, check_without_links};
-use crate::config::inboxes::Respond;
+use crate::config::inboxes::{Respond, SameBody};
 use crate::credentials::without_credentials;
 use crate::gateway::answer_kept;
 use crate::gateway::expression::{Expression, Sight};
@@ -82,6 +83,19 @@ pub(crate) async fn answer(shared: &Arc<Shared>, request: &mut Request) -> Resul
         match arrival.map_err(|problem| not_taken(shared, &inbox, problem))? {
             Arrival::Answered(response) => Ok(Committed::Nothing(response)),
             Arrival::Events { taken, due_in } => {
+                if inbox.same_body == SameBody::Known
+                    && bound::came_before(shared, &inbox, &request.body, &taken).await?
+                {
+                    shared.metrics.inbox(&inbox.name, "duplicate", taken.len() as u64);
+                    if inbox.repeated.is_time() {
+                        let inbox = &inbox.name;
+                        tracing::warn!(
+                            inbox,
+                            "an event came again under another id, with the same body: it is not handed over"
+                        );
+                    }
+                    return Ok(Committed::Nothing(acknowledged(0, taken.len())));
+                }
                 commit(shared, &inbox, taken, due_in).await.map(Committed::Events)
             }
         }

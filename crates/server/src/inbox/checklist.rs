@@ -3,7 +3,8 @@
 use super::plan::{Inbox, Target};
 use super::{Inboxes, provider};
 use crate::config::Configuration;
-use crate::config::inboxes::{Algorithm, ProviderChoice, Respond};
+use crate::config::Secret;
+use crate::config::inboxes::{self as written, Algorithm, ProviderChoice, Respond};
 
 /// What it is about, whether the server would refuse to start, and what to do.
 type Advice = (String, bool, String);
@@ -72,6 +73,22 @@ fn of_inbox(inbox: &Inbox, configuration: &Configuration, all: &mut Vec<Advice>)
             ".lane",
             "no `lane:`: events of one object may be handed over at the same time and out of order"
                 .to_owned(),
+        );
+    }
+    let shares_secret = |other: &written::Inbox| {
+        let revealed = |secret: &Secret| secret.reveal().ok();
+        let own: Vec<_> = written.secrets.iter().filter_map(revealed).collect();
+        other.secrets.iter().filter_map(revealed).any(|secret| own.contains(&secret))
+    };
+    let other =
+        configuration.inboxes.iter().find(|(name, other)| **name != inbox.name && shares_secret(other));
+    if let Some((other, _)) = other.filter(|_| !inbox.verifier.covers_address()) {
+        warn(
+            ".secrets",
+            format!(
+                "`{other}` has the same secret, and the signature does not say which of the two an event is for: whoever has read one \
+                 could send it to the other; use a secret for each"
+            ),
         );
     }
     if inbox.respond == Respond::Target {

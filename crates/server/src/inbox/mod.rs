@@ -2,6 +2,7 @@
 //! once and in the order of its object (S38, S39), and tried again until its target says done.
 
 mod arrival;
+mod bound;
 mod checklist;
 mod delivery;
 mod desk;

@@ -16,7 +16,7 @@ use super::provider;
 use super::verify::Verifier;
 use crate::config::destinations as rules;
 use crate::config::inboxes::{
-    self as written, Again, Deliver, DeliverRules, Provider, ProviderChoice, Respond,
+    self as written, Again, Deliver, DeliverRules, Provider, ProviderChoice, Respond, SameBody,
 };
 use crate::config::{Configuration, Secret};
 use crate::gateway::expression::{Expression, OF_EVENT};
@@ -78,6 +78,7 @@ pub(crate) struct Inbox {
     pub(crate) means: Option<Expression>,
     pub(crate) hint: Option<Duration>,
     pub(crate) is_array: bool,
+    pub(crate) same_body: SameBody,
     /// What tells a question from an event, and what it wants to hear.
     pub(crate) handshake: Option<(Expression, Expression)>,
     /// It is asked before anything is signed.
@@ -100,6 +101,8 @@ pub(crate) struct Inbox {
     pub(crate) unnamed: Seldom,
     pub(crate) incomplete: Seldom,
     pub(crate) late: Seldom,
+    /// Events that came again under another id.
+    pub(crate) repeated: Seldom,
 }
 
 /// Where events are handed over.
@@ -244,6 +247,7 @@ impl Inbox {
             means,
             hint,
             is_array: known.array,
+            same_body: written.same_body.or(known.same_body).unwrap_or_default(),
             handshake,
             is_asked_unsigned,
             target,
@@ -262,6 +266,7 @@ impl Inbox {
             unnamed: Seldom::default(),
             incomplete: Seldom::default(),
             late: Seldom::default(),
+            repeated: Seldom::default(),
         })
     }
 

@@ -130,6 +130,11 @@ impl Verifier {
         !self.ways.is_empty()
     }
 
+    /// Whether every signature covers the address that an event is sent to.
+    pub(crate) fn covers_address(&self) -> bool {
+        self.ways.iter().all(|way| way.signs.contains(&Part::Url))
+    }
+
     /// Whether something in the event itself is needed to verify it.
     pub(crate) fn reads_events(&self) -> bool {
         self.ways.iter().any(|way| matches!(way.timestamp, Some(Stamp::FieldMs(_))))

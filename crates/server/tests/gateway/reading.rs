@@ -49,7 +49,21 @@ async fn a_read_that_was_tried_again_counts_once_for_the_circuit() {
         gateway.crm.script_lookups((0..3).map(|_| Do::Say(500, json!({}))));
         assert_eq!(gateway.world.get(ASK).await.status, 500);
     }
-    assert_eq!(gateway.post("/contacts", &contact("a")).await.status, 201);
+    assert_eq!(gateway.world.get(ASK).await.status, 200);
+}
+
+#[tokio::test]
+async fn s25_a_path_that_cannot_be_read_keeps_nobody_from_writing() {
+    let gateway = Gateway::with("auth: none\ncircuit: { failures: 3 }", PERSON, "").await;
+    gateway.crm.script_lookups((0..9).map(|_| Do::Say(500, json!({}))));
+    for _ in 0..3 {
+        assert_eq!(gateway.world.get(ASK).await.status, 500);
+    }
+    assert_eq!(gateway.world.get(ASK).await.status, 502, "reads are left alone for a while");
+    for number in 0..5 {
+        assert_eq!(gateway.post("/contacts", &contact(&number.to_string())).await.status, 201);
+    }
+    gateway.crm.check_effects(5);
 }
 
 /// Says this, and then the other again and again, as often as it can.

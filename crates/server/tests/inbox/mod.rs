@@ -1,5 +1,6 @@
 //! The inbox, from both sides: what senders are told, and what the target got.
 
+mod again;
 mod arriving;
 mod deciding;
 mod doubt;

@@ -37,6 +37,9 @@ use recent::Recent;
 use task::Task;
 pub(crate) use transfer::{Importing, Snapshot};
 
+/// A ledger with fewer pages left, or a disk with fewer bytes, is full: the next claims would be refused.
+const PAGES_LEFT_MIN: i64 = 64;
+const BYTES_LEFT_MIN: u64 = 1 << 20;
 /// How long a process waits for another one's transaction.
 const BUSY_MAX: std::time::Duration = std::time::Duration::from_secs(10);
 
@@ -332,6 +335,26 @@ impl Sqlite {
 
     pub(crate) fn keys(&self) -> &Keys {
         &self.shared.keys
+    }
+
+    /// Checks that there is room for more, in the file and on its disk.
+    pub(crate) async fn check_room(&self) -> Result<(), StoreError> {
+        self.run(|connection| {
+            let pages = |what: &str| open::ran(connection.query_row(what, [], |row| row.get::<_, i64>(0)));
+            let used = pages("PRAGMA page_count")? - pages("PRAGMA freelist_count")?;
+            if pages("PRAGMA max_page_count")? - used < PAGES_LEFT_MIN {
+                return Err(StoreError::DiskFull);
+            }
+            let place = connection.path().map(rustix::fs::statvfs);
+            match place {
+                Some(Ok(place)) if place.f_bavail.saturating_mul(place.f_frsize) < BYTES_LEFT_MIN => {
+                    Err(StoreError::DiskFull)
+                }
+                // Where nobody knows, a write tells.
+                _ => Ok(()),
+            }
+        })
+        .await
     }
 
     /// A key that everybody who opens this ledger can derive.

@@ -5,6 +5,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::gateway::gate;
 use crate::http::room::Taken;
 use bytes::{Bytes, BytesMut};
 use futures_util::FutureExt;
@@ -105,7 +106,7 @@ impl Recorder {
     }
 
     async fn asked(&self, attempt: &Attempt) -> Result<Answer, Trouble> {
-        let mut pass = match self.destination.gate.enter().await {
+        let mut pass = match self.destination.gate.enter(gate::Errand::Write).await {
             Ok(pass) => pass,
             Err(shut) => {
                 self.away(shut.why, shut.retry_after);

@@ -26,32 +26,31 @@ fn is_private_v4(address: Ipv4Addr) -> bool {
         || a >= 240
         || (a == 100 && (64..128).contains(&b))
         || (a == 192 && b == 0 && c == 0)
+        || (a == 192 && b == 88 && c == 99)
         || (a == 198 && (b == 18 || b == 19))
 }
 
+/// Only what is given to the internet is outside (2000::/3), without what leads elsewhere: tunnels end wherever their address says.
 fn is_private_v6(address: Ipv6Addr) -> bool {
-    let first = address.segments()[0];
-    address.is_loopback()
-        || address.is_unspecified()
-        || address.is_multicast()
-        || first & 0xfe00 == 0xfc00
-        || first & 0xffc0 == 0xfe80
-        || first & 0xffc0 == 0xfec0
-        || (first == 0x2001 && address.segments()[1] == 0x0db8)
+    let [a, b, ..] = address.segments();
+    a & 0xe000 != 0x2000
+        // Protocols' own, Teredo (2001::/32) among them.
+        || (a == 0x2001 && b < 0x0200)
+        // Documentation.
+        || (a == 0x2001 && b == 0x0db8)
+        || (a == 0x3fff && b < 0x1000)
+        // 6to4.
+        || a == 0x2002
 }
 
-/// The address of the old kind inside one of the new: mapped, translated (64:ff9b::/96) or tunnelled (2002::/16).
+/// The address of the old kind inside one of the new: mapped, or translated by everybody's prefix (64:ff9b::/96).
 fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
     if let Some(mapped) = address.to_ipv4_mapped() {
         return Some(mapped);
     }
     let [a, b, c, d, e, f, g, h] = address.segments();
-    let of = |high: u16, low: u16| Ipv4Addr::from((u32::from(high) << 16) | u32::from(low));
-    match (a, b, c, d, e, f) {
-        (0x64, 0xff9b, 0, 0, 0, 0) => Some(of(g, h)),
-        (0x2002, ..) => Some(of(b, c)),
-        _ => None,
-    }
+    let is_translated = [a, b, c, d, e, f] == [0x64, 0xff9b, 0, 0, 0, 0];
+    is_translated.then(|| Ipv4Addr::from((u32::from(g) << 16) | u32::from(h)))
 }
 
 #[cfg(test)]
@@ -59,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_of_the_inside_are_known() {
+    fn s25_addresses_of_the_inside_are_known() {
         for inside in [
             "127.0.0.1",
             "10.1.2.3",
@@ -79,10 +78,33 @@ mod tests {
             "::ffff:169.254.169.254",
             "64:ff9b::a00:1",
             "2002:7f00:1::",
+            // Anybody's relay would take it wherever it likes.
+            "2002:101:101::",
+            "::127.0.0.1",
+            "::10.0.0.1",
+            "::ffff:0:127.0.0.1",
+            "64:ff9b:1::1",
+            "64:ff9b:1:ffff::7f00:1",
+            "2001::1",
+            "2001:0:4136:e378:8000:63bf:3fff:fdd2",
+            "2001:db8::1",
+            "3fff::1",
+            "100::1",
+            "5f00::1",
+            "fec0::1",
+            "ff02::1",
+            "192.88.99.1",
         ] {
             assert!(is_private(inside.parse().expect(inside)), "{inside}");
         }
-        for outside in ["1.1.1.1", "93.184.216.34", "2606:4700::1111", "64:ff9b::101:101", "100.128.0.1"] {
+        for outside in [
+            "1.1.1.1",
+            "93.184.216.34",
+            "2606:4700::1111",
+            "2001:4860:4860::8888",
+            "64:ff9b::101:101",
+            "100.128.0.1",
+        ] {
             assert!(!is_private(outside.parse().expect(outside)), "{outside}");
         }
     }
