@@ -377,8 +377,7 @@ async fn s25_a_full_disk_is_not_ready() {
             heard.refused(503, "TS0044");
             break;
         }
-        let permit =
-            (heard.json["intent"].as_i64().unwrap(), heard.json["permit"]["fence"].as_u64().unwrap());
+        let permit = permit_in(&heard);
         let settled = world.post("/v1/settle", &settle(permit, "answered", json!({ "answer": input }))).await;
         if settled.status == 503 {
             break;
