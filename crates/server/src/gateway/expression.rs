@@ -140,7 +140,7 @@ impl Expression {
         match &*self.form {
             Form::Path(root, steps) if root == "request" => all.push(fields(steps)),
             Form::Path(..) => {}
-            Form::Program(program) => note_reads(program.expression(), &mut all),
+            Form::Program(program, _) => note_reads(program.expression(), &mut all),
         }
         all
     }
