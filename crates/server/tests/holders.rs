@@ -167,3 +167,50 @@ async fn s15_a_confined_token_neither_blocks_nor_supersedes_nor_lists_what_is_no
     }
     world.stop().await;
 }
+
+#[tokio::test]
+async fn s48_a_claim_in_a_scope_like_the_gateways_makes_the_server_ask_nobody() {
+    let crm = Destination::new().await;
+    let yaml = format!(
+        "destinations:
+  crm:
+    base: {}
+    auth: {{ bearer: ours }}
+    routes:
+      - match: POST /contacts
+        action: contact.create
+        key: request.body.id
+        recovery: {{ lookup: {{ get: '/contacts?external_id={{{{ key }}}}', found: 'size(answer.body.items) > 0', lag: 1ms,
+                               in_flight_max: 1ms }} }}
+",
+        crm.base()
+    );
+    let world = World::configured(&yaml).await;
+    let sandbox = world.token_for("sandbox", &[Right::Act], None, &["sandbox/"], None).await;
+    let ours = world.token("ours", &[Right::Act]).await;
+    for (token, scope) in [(&sandbox, "sandbox/crm/contact.create"), (&ours, "default/crm/contact.create")] {
+        let body =
+            json!({ "scope": scope, "key": "1", "wait_ms": 0, "recovery": "lookup", "in_flight_max_ms": 1 });
+        let permit = permit_in(&world.post_as(token, "/v1/claim", &body).await);
+        let settled = world.post_as(token, "/v1/settle", &settle(permit, "unknown", json!({}))).await;
+        assert_eq!(settled.status, 200, "{settled:?}");
+    }
+    // A call of the gateway in doubt is looked up meanwhile, so that the server has had its chance.
+    crm.script([Do::ActAndClose]);
+    let headers =
+        [("content-type", "application/json"), ("twicesafe-token", &*ours), ("twicesafe-wait", "0")];
+    world.send("POST", "/to/crm/contacts", &headers, br#"{"id": "call"}"#).await;
+    let is_asked_about = |what: &str| {
+        let asked = format!("external_id={what}");
+        crm.requests().iter().any(|request| request.line.contains(&asked))
+    };
+    for _ in 0..500 {
+        if is_asked_about("call") {
+            break;
+        }
+        world.clock.advance(Duration::from_secs(1));
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(is_asked_about("call") && !is_asked_about("1"), "{:?}", crm.requests());
+    world.stop().await;
+}

@@ -11,6 +11,7 @@ use tokio::sync::broadcast::error::RecvError;
 use twicesafe_ledger::{Error, Intent, IntentId, Ledger, Status, StoreError, Stored, Timestamp, Trouble};
 
 use super::act::Errand;
+use super::fingerprint;
 use super::plan::Destination;
 use super::route::Route;
 use super::sending::Sending;
@@ -194,6 +195,9 @@ impl Due {
                 let left = |_| async { Err(Trouble::not_sent("left to the next caller").passed_on()) };
                 shared.ledger.carry_out(&intent, std::future::ready(()), left).await;
             }
+            return Ok(());
+        }
+        if !fingerprint::is_of_a_call(&stored.record) {
             return Ok(());
         }
         // Who asked is on record, with which of their tokens is not: all that they asked for waits.

@@ -5,7 +5,7 @@ use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderName};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use twicesafe_core::{canonical_json, canonical_json_of};
-use twicesafe_ledger::{Fingerprint, Recipe};
+use twicesafe_ledger::{Fingerprint, Recipe, Record};
 
 use super::content::{self, ContentType};
 use super::expression::{Expression, OF_REQUEST, Sight};
@@ -100,6 +100,12 @@ impl Compared {
                 && !is_credential(name)
                 && name != "idempotency-key"
     }
+}
+
+/// Returns whether a record is of a call of the gateway: only the gateway compares by its recipes. What somebody claims through the API in a
+/// scope like the gateway's is theirs to carry out, and nothing is sent or asked for it with the credentials of a destination (S48).
+pub(crate) fn is_of_a_call(record: &Record) -> bool {
+    record.fingerprint.as_ref().is_some_and(|print| Compared::of(print.recipe()).is_some())
 }
 
 /// Whether a recipe can be followed for a request: what it looks at must be there.
