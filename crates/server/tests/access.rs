@@ -128,6 +128,30 @@ async fn s3_lanes_and_works_of_one_tenant_are_not_those_of_another() {
 }
 
 #[tokio::test]
+async fn s3_figures_and_metrics_are_for_an_admin_of_the_default_tenant_without_scopes() {
+    let world = World::new().await;
+    let others: Vec<Right> = Right::ALL.into_iter().filter(|right| *right != Right::Admin).collect();
+    let operator = world.token("operator", &[Right::Admin]).await;
+    let no_admin = world.token("no admin", &others).await;
+    let everything = Right::ALL.to_vec();
+    let confined = world.token_for("confined", &everything, None, &["billing"], None).await;
+    let of_acme = world.token_for("of acme", &everything, Some("acme"), &[], None).await;
+    let both = world.token_for("both", &everything, Some("acme"), &["acme/billing"], None).await;
+    for path in ["/v1/stats", "/metrics"] {
+        let heard = world.get_as(&operator, path).await;
+        assert_eq!(heard.status, 200, "{path}: {heard:?}");
+        for (who, token) in
+            [("no admin", &no_admin), ("confined", &confined), ("of acme", &of_acme), ("both", &both)]
+        {
+            let heard = world.get_as(token, path).await;
+            assert_eq!(heard.status, 403, "{path} as {who}: {heard:?}");
+            heard.refused(403, "TS0074");
+        }
+    }
+    world.stop().await;
+}
+
+#[tokio::test]
 async fn the_servers_own_scopes_are_nobodys() {
     let world = World::new().await;
     let body = json!({ "scope": "twicesafe/alert", "key": "1:1:1:review:0:ops", "wait_ms": 0 });

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use twicesafe_core::journal::Event;
 use twicesafe_core::{
-    Alert, Finding, IntentId, Lane, Lookup, MachineClock, Policy, Recovery, Refusal, Report, Resolution,
-    STUCK_AFTER, Source, Status, Timestamp, Verdict, WaitCause,
+    Alert, Counts, Finding, IntentId, Lane, Lookup, MachineClock, Outcome, Permit, Policy, Recovery, Refusal,
+    Report, Resolution, STUCK_AFTER, Source, Status, Timestamp, Verdict, WaitCause,
 };
 
 use super::ledger::*;
@@ -27,6 +27,46 @@ fn s23_not_sent_does_not_clear_doubt() {
     let second = ledger.permit();
     ledger.acted(&second, not_sent());
     ledger.check(Status::Retryable, true);
+}
+
+/// An intent in doubt whose next attempt, the last there is, is begun.
+fn last_attempt_in_doubt(recovery: Recovery) -> (Ledger, Permit) {
+    let mut ledger = Ledger::agreed(Policy { attempts_max: 2, ..Policy::new(recovery) });
+    ledger.lapse();
+    let permit = ledger.permit();
+    (ledger, permit)
+}
+
+#[test]
+fn s23_not_sent_in_doubt_and_out_of_attempts_follows_the_class() {
+    for (recovery, status) in [
+        (Recovery::Repeat, Status::Review),
+        (native_key(None), Status::Review),
+        (native_key(Some(Lookup::default())), Status::Pending),
+    ] {
+        let (mut ledger, permit) = last_attempt_in_doubt(recovery);
+        ledger.acted(&permit, not_sent());
+        ledger.check(status, true);
+        assert!(!matches!(ledger.claim(), Verdict::Proceed(_)), "nobody may send it again");
+    }
+}
+
+#[test]
+fn s24_not_sent_in_doubt_is_not_tried_again_after_the_destination_forgets_the_key() {
+    let after_300_s =
+        Outcome::NotSent { reason: "503".into(), retry_after: Some(300 * SECOND), counts: Counts::AsAttempt };
+    // The key may be sent for 840 s, of which 60 s are over.
+    for (passed, outcome) in [(779, not_sent()), (480, after_300_s)] {
+        for (lookup, status) in [(None, Status::Review), (Some(Lookup::default()), Status::Pending)] {
+            let mut ledger = Ledger::new(native_key(lookup));
+            ledger.lapse();
+            ledger.pass(SECOND * passed);
+            let permit = ledger.permit();
+            ledger.pass(SECOND);
+            ledger.acted(&permit, outcome.clone());
+            ledger.check(status, true);
+        }
+    }
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! How long things are kept, and fresh starts: S28, S29, S32, S40.
 
 use twicesafe_core::{
-    Action, Forget, MarkUndone, Purge, Recovery, Refusal, Resolution, Status, compensation_key,
-    destination_key,
+    Action, ApprovalRule, Forget, IntentId, Lane, MarkUndone, Policy, Purge, Recovery, Refusal, Resolution,
+    Status, VersionMeans, compensation_key, destination_key,
 };
 
 use super::ledger::*;
@@ -41,6 +41,56 @@ fn s28_a_clock_that_is_years_ahead_does_not_take_answer_and_tombstone_at_once() 
     assert!(changed(ledger.run("sweep", PURGE)));
     assert!(!changed(ledger.run("sweep", PURGE)), "its time counts from now on");
     check_refused(ledger.claim(), Refusal::Purged);
+}
+
+#[test]
+fn s28_a_tombstone_answers_gone_whatever_it_was() {
+    let refused_once = || {
+        let mut ledger = Ledger::new(Recovery::Person);
+        let permit = ledger.permit();
+        ledger.acted(&permit, refused());
+        ledger.check(Status::Failed, false);
+        ledger
+    };
+    let given_up = || {
+        let mut ledger = Ledger::new(Recovery::Person);
+        ledger.lapse();
+        ledger.resolve(Resolution::GiveUp);
+        ledger.check(Status::Failed, true);
+        ledger
+    };
+    let rejected = || {
+        let approval = Some(ApprovalRule::default());
+        let mut ledger = Ledger::agreed(Policy { approval, ..Policy::new(Recovery::Person) });
+        ledger.claim();
+        ledger.reject("ada");
+        ledger.check(Status::Rejected, false);
+        ledger
+    };
+    let superseded = || {
+        let policy = Policy { version_means: VersionMeans::Snapshot, ..Policy::new(Recovery::Person) };
+        let lane = Lane { applied: Some(2), ..Lane::untouched(IntentId::new(1)) };
+        let mut ledger = Ledger::agreed(policy).in_lane(lane, Some(1));
+        check_refused(ledger.claim(), Refusal::Superseded);
+        ledger.check(Status::Superseded, false);
+        ledger
+    };
+    let undone = || {
+        let mut ledger = done();
+        ledger.run("ada", Action::MarkUndone(MarkUndone { generation: 1, reason: "refund".into() }));
+        ledger.check(Status::Undone, false);
+        ledger
+    };
+    let ends: [&dyn Fn() -> Ledger; 6] = [&done, &refused_once, &given_up, &rejected, &superseded, &undone];
+    for end in ends {
+        let mut ledger = end();
+        ledger.pass(ledger.policy.retention);
+        assert!(changed(ledger.run("sweep", PURGE)), "{}", ledger.status());
+        let status = ledger.status();
+        check_refused(ledger.claim(), Refusal::Purged);
+        check_refused(ledger.claim_with("corrected"), Refusal::Purged);
+        assert_eq!((ledger.status(), ledger.record().attempt.is_some()), (status, false));
+    }
 }
 
 #[test]

@@ -215,6 +215,65 @@ async fn beyond_a_cap_a_person_is_asked() {
     assert_eq!(done, 2, "those that come at once are counted too: {heard:?}");
 }
 
+fn capped_at(count: u32) -> String {
+    REFUND.replace("approve: request.body.amount > 100", &format!("caps: [ {{ count: {count} }} ]"))
+}
+
+#[tokio::test]
+async fn those_that_come_at_once_count_towards_a_cap_by_count() {
+    let crm = Destination::new().await;
+    let configuration = configuration(&crm, "auth: none", &capped_at(2), "");
+    let (world, folder) = World::in_folder("caps-at-once", &configuration).await;
+    let gateway = Gateway { world, crm };
+    // None of them is in the ledger when the others are counted: it is locked for a while.
+    let other = rusqlite::Connection::open(folder.join("ledger.db")).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let unlock = async {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        other.execute_batch("COMMIT").unwrap();
+    };
+    let orders = ["a", "b", "c", "d", "e"].map(|order| refund(order, 1));
+    let all = futures_util::future::join_all(orders.iter().map(|order| gateway.post("/refunds", order)));
+    let (heard, ()) = tokio::join!(all, unlock);
+    let done = heard.iter().filter(|heard| heard.status == 201).count();
+    assert_eq!(done, 2, "{heard:?}");
+    for heard in heard.iter().filter(|heard| heard.status != 201) {
+        heard.refused(423, "TS0017");
+    }
+    gateway.crm.check_effects(2);
+    gateway.world.stop().await;
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[tokio::test]
+async fn what_is_under_way_counts_towards_a_cap_by_count() {
+    let gateway = Gateway::with("auth: none", &capped_at(1), "").await;
+    gateway.crm.script([Do::ActLate(Duration::from_millis(1500))]);
+    let (first, under_way) = (refund("a", 1), refund("b", 1));
+    let second = async {
+        while gateway.crm.requests().is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(gateway.only(SCOPE).await["status"], "pending");
+        gateway.post("/refunds", &under_way).await
+    };
+    let (first, second) = tokio::join!(gateway.post("/refunds", &first), second);
+    assert_eq!(first.status, 201, "{first:?}");
+    second.refused(423, "TS0017");
+    gateway.crm.check_effects(1);
+}
+
+#[tokio::test]
+async fn what_is_in_review_counts_towards_a_cap_by_count() {
+    let gateway = Gateway::with("auth: none", &capped_at(2), "").await;
+    gateway.crm.script([Do::ActAndClose, Do::ActAndSay(500, json!({}))]);
+    for order in ["a", "b"] {
+        gateway.post("/refunds", &refund(order, 1)).await.refused(423, "TS0016");
+    }
+    gateway.post("/refunds", &refund("c", 1)).await.refused(423, "TS0017");
+    gateway.crm.check_effects(2);
+}
+
 #[tokio::test]
 async fn an_amount_that_nobody_knows_any_more_is_more_than_any_cap() {
     let crm = Destination::new().await;

@@ -226,48 +226,4 @@ fn left(connection: &Connection, mode: &str) -> Result<i64, StoreError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn s20_a_disk_that_failed_once_is_not_believed_the_next_time() {
-        let folder = std::env::temp_dir().join(format!("twicesafe-checkpoint-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).expect("a folder");
-        let path = folder.join("database");
-        let connection = Connection::open(&path).expect("a database");
-        let tables = "PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 0; CREATE TABLE t (x)";
-        connection.execute_batch(tables).expect("it can be written");
-        let end_of = |sync: fn(&Connection) -> Result<i64, StoreError>| {
-            let (state, stopping) = (AtomicU8::new(COPYING), AtomicBool::new(false));
-            std::thread::scope(|scope| {
-                let copying = scope.spawn(|| {
-                    let connection = Connection::open(&path).expect("a database");
-                    copy(&connection, sync, &state, &stopping);
-                });
-                while state.load(Ordering::Acquire) == COPYING {
-                    std::thread::yield_now();
-                }
-                stopping.store(true, Ordering::Release);
-                copying.thread().unpark();
-            });
-            state.into_inner()
-        };
-        assert_eq!(end_of(sync), NEARLY_DONE);
-        assert_eq!(end_of(|_| Err(StoreError::Away("the disk failed".into()))), GIVEN_UP);
-
-        connection.execute_batch("INSERT INTO t VALUES (zeroblob(8000000))").expect("it can be written");
-        let of_log = || std::fs::metadata(path.with_file_name("database-wal")).expect("a log").len();
-        let before = of_log();
-        let mut checkpointer = Checkpointer::new(&path);
-        checkpointer.state.store(GIVEN_UP, Ordering::Release);
-        for _ in 0..2 * BATCHES_BETWEEN {
-            checkpointer.after_batch(&connection);
-        }
-        assert!(checkpointer.thread.is_none(), "nobody copies");
-        checkpointer.stop(&connection);
-        assert_eq!(of_log(), before, "the log keeps everything");
-        Checkpointer::new(&path).stop(&connection);
-        assert_eq!(of_log(), 0, "otherwise a long one is emptied");
-        std::fs::remove_dir_all(&folder).expect("it can go");
-    }
-}
+mod tests;

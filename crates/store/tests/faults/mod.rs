@@ -7,8 +7,10 @@ mod files;
 mod foreign;
 mod full;
 mod proxy;
+mod remembered;
 mod restart;
 mod secrets;
+mod synced;
 mod tls;
 
 use twicesafe_core::Code;
