@@ -153,6 +153,19 @@ fn s24_native_key_from_before_the_machine_was_started_waits_for_its_clock() {
 }
 
 #[test]
+fn s24_the_destinations_memory_counts_anew_once_nothing_is_there() {
+    let mut ledger = Ledger::new(native_key(Some(Lookup::default())));
+    ledger.lapse();
+    ledger.pass(780 * SECOND);
+    ledger.expire();
+    ledger.check(Status::Pending, true);
+    ledger.looked_up(Finding::NotFound);
+    ledger.check(Status::Retryable, false);
+    ledger.lapse();
+    ledger.check(Status::Retryable, true);
+}
+
+#[test]
 fn s24_native_key_without_doubt_has_no_horizon() {
     let mut ledger = Ledger::new(native_key(None));
     let permit = ledger.permit();

@@ -25,6 +25,27 @@ fn check_waits(ledger: &mut Ledger) {
 }
 
 #[test]
+fn s15_a_version_is_applied_by_what_is_done_or_given_up_in_doubt_and_by_nothing_else() {
+    let applied = |ledger: &Ledger| ledger.lane.as_ref().unwrap().applied;
+    for (outcome, status, version) in [
+        (answered("a"), Status::Done, Some(5)),
+        (refused(), Status::Failed, None),
+        (not_sent(), Status::Retryable, None),
+        (unknown(), Status::Review, None),
+    ] {
+        let mut ledger = lane(Policy::new(Recovery::Person));
+        let permit = ledger.permit();
+        assert_eq!(applied(&ledger), None, "it may still be refused");
+        ledger.acted(&permit, outcome);
+        assert_eq!((ledger.status(), applied(&ledger)), (status, version));
+        if status == Status::Review {
+            ledger.resolve(Resolution::GiveUp);
+            assert_eq!(applied(&ledger), Some(5), "it may have been applied");
+        }
+    }
+}
+
+#[test]
 fn s15_a_lane_is_held_by_pending_and_by_doubt() {
     let mut ledger = lane(Policy::new(Recovery::Repeat));
     ledger.lapse();
