@@ -9,7 +9,7 @@
 //! That is why the same rules run on three stores, under a property test and under a model checker, and why a
 //! store can only be wrong about storing.
 //!
-//! Rules are cited as `S1` to `S47`; `docs/semantics.md` has their text.
+//! Rules are cited as `S1` to `S51`; `docs/semantics.md` has their text.
 
 mod answer;
 mod code;
