@@ -166,6 +166,42 @@ fn s24_the_destinations_memory_counts_anew_once_nothing_is_there() {
 }
 
 #[test]
+fn s24_what_was_sent_after_the_start_or_needs_no_key_waits_for_no_clock() {
+    for (recovery, since_start) in [(native_key(None), 0), (Recovery::Repeat, 30)] {
+        let mut ledger = Ledger::new(recovery);
+        let before_start = ledger.moment.now.minus(SECOND) + SECOND * since_start;
+        ledger.lapse();
+        ledger.moment.clock = MachineClock::Unset { before_start, wait: 600 * SECOND };
+        assert_eq!(ledger.permit().attempt, 2);
+    }
+}
+
+#[test]
+fn s26_silent_lookups_are_further_and_further_apart() {
+    let mut ledger = Ledger::new(lookup());
+    ledger.lapse();
+    ledger.moment.dice = u32::MAX;
+    for seconds in [1, 2, 4] {
+        ledger.looked_up(silent());
+        let due_at = ledger.moment.now + (SECOND * seconds - MILLISECOND);
+        assert_eq!(ledger.record().due_at, Some(due_at));
+        assert!(matches!(ledger.ask(), Verdict::Wait(wait) if wait.until == due_at));
+        ledger.moment.now = due_at;
+    }
+}
+
+#[test]
+fn s24_a_lookup_is_not_repeated_at_the_very_end_of_its_time() {
+    let mut ledger = Ledger::new(lookup());
+    ledger.lapse();
+    ledger.pass(599 * SECOND);
+    let permit = permit_in(ledger.ask());
+    ledger.pass(SECOND);
+    ledger.settle_as("asker", &permit, Report::Lookup(silent()));
+    ledger.check(Status::Review, true);
+}
+
+#[test]
 fn s24_native_key_without_doubt_has_no_horizon() {
     let mut ledger = Ledger::new(native_key(None));
     let permit = ledger.permit();

@@ -64,6 +64,16 @@ fn s16_what_the_caller_must_mend_counts_as_no_attempt() {
 }
 
 #[test]
+fn s26_what_waits_for_somebody_else_does_not_come_sooner_than_was_asked_for() {
+    let mut ledger = agreed(2, 2, 2);
+    ledger.moment.dice = u32::MAX;
+    let permit = ledger.permit();
+    let retry_after = Some(60 * SECOND);
+    ledger.acted(&permit, Outcome::NotSent { reason: "held".into(), retry_after, counts: Counts::AsWaiting });
+    assert_eq!(ledger.record().due_at, Some(ledger.moment.now + (62 * SECOND - MILLISECOND)));
+}
+
+#[test]
 fn s26_what_waits_for_somebody_else_counts_as_no_attempt_and_is_due_again() {
     let mut ledger = agreed(1, 2, 2);
     for (asked, wait) in [(Some(60), 60), (Some(0), 1), (None, 1), (Some(3), 3), (Some(3), 3)] {
