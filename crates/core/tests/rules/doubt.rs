@@ -286,6 +286,23 @@ fn s24_not_found_counts_only_when_nothing_can_arrive_any_more() {
 }
 
 #[test]
+fn s26_what_is_not_there_is_due_at_once_unless_it_is_out_of_attempts() {
+    for attempts_max in [1, 2] {
+        let mut ledger = Ledger::agreed(Policy { attempts_max, ..Policy::new(lookup()) });
+        let counts_from = counts_from(&ledger);
+        ledger.lapse();
+        ledger.moment.now = counts_from;
+        ledger.looked_up(Finding::NotFound);
+        ledger.check(Status::Retryable, false);
+        let (due_at, alerts) = match attempts_max {
+            1 => (None, vec![Alert::OutOfAttempts]),
+            _ => (Some(counts_from), vec![]),
+        };
+        assert_eq!((ledger.record().due_at, &ledger.alerts), (due_at, &alerts));
+    }
+}
+
+#[test]
 fn s24_what_counts_is_when_the_lookup_began() {
     let mut ledger = Ledger::new(lookup());
     let counts_from = counts_from(&ledger);

@@ -83,6 +83,24 @@ fn s11_a_stale_answer_with_another_external_id_on_done_alerts() {
 }
 
 #[test]
+fn s11_the_same_effect_told_twice_is_no_double_one() {
+    let mut ledger = Ledger::new(Recovery::Repeat);
+    let stale = ledger.lapse();
+    let second = ledger.permit();
+    assert!(changed(ledger.acted(&stale, answered("a"))));
+    assert!(!changed(ledger.acted(&stale, answered("a"))), "it was kept before");
+    ledger.acted(&second, answered("a"));
+    assert_eq!(ledger.alerts, []);
+
+    let mut ledger = Ledger::new(Recovery::Repeat);
+    let stale = ledger.lapse();
+    let second = ledger.permit();
+    ledger.acted(&second, answered("a"));
+    check_refused(ledger.acted(&stale, answered("a")), Refusal::StaleFence);
+    assert_eq!((ledger.last_event(), &*ledger.alerts), (Event::Evidence, &[][..]));
+}
+
+#[test]
 fn s11_any_other_stale_report_is_evidence_only() {
     for outcome in [unknown(), not_sent(), refused()] {
         let mut ledger = Ledger::new(Recovery::Repeat);
