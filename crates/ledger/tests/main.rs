@@ -6,6 +6,7 @@ mod people;
 mod processes;
 mod readme;
 mod run;
+mod send_by;
 mod sweeps;
 mod transaction;
 mod unrecorded;
