@@ -83,6 +83,69 @@ async fn s26_what_was_given_up_is_given_up_for_all_until_somebody_wants_it() {
 }
 
 #[tokio::test]
+async fn s17_after_408_and_any_5xx_nobody_knows_and_everything_else_was_not_taken() {
+    let cases = [
+        (408, "review"),
+        (500, "review"),
+        (501, "review"),
+        (502, "review"),
+        (503, "review"),
+        (504, "review"),
+        (429, "retryable"),
+        (404, "retryable"),
+        (401, "retryable"),
+        (302, "retryable"),
+    ];
+    let rules = "    recovery: person\n    retries: { base: 10h, cap: 10h }\n    circuit: { failures: 0 }\n";
+    let inbox = Inbox::with(rules).await;
+    for (number, (status, stands)) in cases.into_iter().enumerate() {
+        inbox.target.script([Do::Say(status, json!({}))]);
+        let id = format!("evt_{status}");
+        inbox.send(&id, &order(1, 1)).await;
+        let name = twicesafe_ledger::Name::new("default/in/shop", &id).unwrap();
+        inbox.requests(number + 1).await;
+        inbox.status(&id, stands).await;
+        let stored = inbox.world.ledger.existing(&name).await.unwrap();
+        assert_eq!(stored.record.doubt, stands == "review", "{status}");
+    }
+    inbox.world.stop().await;
+}
+
+#[tokio::test]
+async fn s9_what_waited_for_another_that_means_the_same_beyond_its_lease_is_not_handed_over() {
+    let rules = "    intent: event.body.order\n    lease: 600ms\n    retries: { base: 10h, cap: 10h }\n";
+    let inbox = Inbox::with(rules).await;
+    // What the event means is under way by somebody else, under a lease that holds for long.
+    let key = twicesafe_ledger::Key::composed("intent", &[twicesafe_ledger::KeyPart::Text("1")]).unwrap();
+    let meant = twicesafe_ledger::Intent::new("default/intent/in/shop", key.as_str()).unwrap();
+    let name = meant.name().clone();
+    let ledger = inbox.world.ledger.clone();
+    let hour = Duration::from_secs(3600);
+    let policy = twicesafe_ledger::Policy { lease: hour, act_max: hour, ..Default::default() };
+    let claimed = ledger.claim(&meant.input("1").policy(policy)).await.unwrap();
+    let twicesafe_ledger::Claimed::Proceed(other) = claimed else { panic!("nobody else has it") };
+    inbox.send("evt_1", &order(1, 1)).await;
+    inbox.status("evt_1", "pending").await;
+    // The event's own lease lapses and is not renewed any more.
+    inbox.pass(Duration::from_secs(1)).await;
+    tokio::time::sleep(Duration::from_millis(900)).await;
+    let left = twicesafe_ledger::Trouble::not_sent("left to the next one").passed_on();
+    other.settle(Err(left)).await.unwrap();
+    // The event gets its turn, and only its own permit is over.
+    let started = std::time::Instant::now();
+    loop {
+        let record = &ledger.existing(&name).await.unwrap().record;
+        if record.attempt.is_none() && record.tries > 0 {
+            break;
+        }
+        assert!(started.elapsed() < SOON, "it never got its turn: {record:#?}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    inbox.requests(0).await;
+    inbox.world.stop().await;
+}
+
+#[tokio::test]
 async fn people_are_told_once_of_what_several_events_mean_and_by_a_name_they_know() {
     let hook = Hook::start().await;
     let people =

@@ -261,6 +261,28 @@ async fn s41_neither_secrets_nor_signatures_are_stored_or_handed_over() {
 }
 
 #[tokio::test]
+async fn s41_a_signature_is_neither_stored_nor_handed_over_whatever_its_header_is_called() {
+    let provider = "    provider:
+      signature: { header: x-proof, algorithm: secret }
+      id: event.body.id
+    secrets: [hidden-proof]
+";
+    let inbox = Inbox::with(provider).await;
+    let headers = [("content-type", "application/json"), ("x-proof", "hidden-proof"), ("x-topic", "orders")];
+    let heard = inbox.world.send("POST", "/in/shop", &headers, br#"{"id":"a"}"#).await;
+    assert_eq!(heard.status, 200, "{heard:?}");
+    let sent = &inbox.requests(1).await[0];
+    assert_eq!((sent.header("x-proof"), sent.header("x-topic")), (None, Some("orders")), "{sent:?}");
+    assert!(!format!("{sent:?}").contains("hidden-proof"), "{sent:?}");
+    let name = twicesafe_ledger::Name::new("default/in/shop", "a").unwrap();
+    let stored = inbox.world.ledger.existing(&name).await.unwrap();
+    let kept = inbox.world.ledger.store().request(stored.id).await.unwrap().unwrap();
+    let kept = String::from_utf8_lossy(&kept);
+    assert!(kept.contains("x-topic: orders") && !kept.contains("proof"), "{kept}");
+    inbox.world.stop().await;
+}
+
+#[tokio::test]
 async fn s39_what_failed_is_tried_again_however_much_arrives() {
     let inbox = Inbox::with("    retries: { base: 1ms, cap: 1ms }\n").await;
     inbox.target.script([Do::Say(503, json!({}))]);
