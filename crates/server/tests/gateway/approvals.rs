@@ -85,6 +85,67 @@ async fn s31_what_is_sent_is_what_was_approved() {
 }
 
 #[tokio::test]
+async fn s31_what_is_approved_after_a_correction_is_sent_as_it_was_approved() {
+    // The first request needed no yes, so the agreement has no rule for one: only the record tells that somebody was asked.
+    let routes = format!("{REFUND}\n  ignore: request.body.note");
+    let gateway = Gateway::with("auth: none", &routes, "").await;
+    let with_note =
+        |amount: i64, note: &str| json!({ "order_id": "o", "line": 1, "amount": amount, "note": note });
+    gateway.crm.script([Do::Say(422, json!({})), Do::SayWith(429, "retry-after", "3600")]);
+    assert_eq!(gateway.post("/refunds", &with_note(50, "small")).await.status, 422);
+    gateway.post("/refunds", &with_note(500, "seen")).await.refused(423, "TS0017");
+    let held = gateway.only(SCOPE).await;
+    gateway.decide("approve", &held).await;
+    gateway.wait_for(SCOPE, held["key"].as_str().unwrap(), "retryable").await;
+    gateway.pass(Duration::from_secs(2 * 3600)).await;
+    let heard = gateway.post("/refunds", &with_note(500, "slipped in")).await;
+    assert_eq!(heard.status, 201, "{heard:?}");
+    gateway.crm.check_effects(1);
+    assert_eq!(gateway.crm.effects()[0].body["note"], "seen");
+}
+
+#[tokio::test]
+async fn what_is_approved_or_due_waits_while_its_destination_is_paused() {
+    let shop = Destination::new().await;
+    let both = format!("{REFUND}\n{}\n  wait: 1ms", PERSON.replace("300ms", "2s"));
+    // The server looks at the other destination after the paused one: what was done there tells that both were looked at.
+    let indented: String = both.lines().map(|line| format!("      {line}\n")).collect();
+    let more = format!("  shop:\n    base: {}\n    auth: none\n    routes:\n{indented}", shop.base());
+    let gateway = Gateway::with("auth: none", &both, &more).await;
+    for crm in [&gateway.crm, &shop] {
+        crm.script([Do::SayWith(429, "retry-after", "1")]);
+    }
+    let mut held = Vec::new();
+    for name in ["crm", "shop"] {
+        gateway.world.post(&format!("/to/{name}/contacts"), &contact("a")).await.refused(409, "TS0015");
+        gateway.wait_for(&format!("default/{name}/contact.create"), "a", "retryable").await;
+        let refunds = format!("/to/{name}/refunds");
+        gateway.world.post(&refunds, &refund("large", 500)).await.refused(423, "TS0017");
+        held.push(gateway.only(&format!("default/{name}/refund.create")).await);
+    }
+    let ledger = &gateway.world.ledger;
+    let paused = twicesafe_server::Pausable::Destination;
+    twicesafe_server::pause(ledger, paused, "crm", "it is being moved").await.unwrap();
+    while gateway.post("/contacts", &contact("b")).await.status != 503 {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let (asked, done) = (gateway.crm.requests().len(), gateway.crm.effects().len());
+    for intent in &held {
+        gateway.decide("approve", intent).await;
+    }
+    gateway.wait_for("default/shop/refund.create", held[1]["key"].as_str().unwrap(), "done").await;
+    gateway.pass(Duration::from_secs(5)).await;
+    gateway.wait_for("default/shop/contact.create", "a", "done").await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(gateway.crm.requests().len(), asked, "it is paused: {:#?}", gateway.crm.requests());
+    shop.check_effects(2);
+    twicesafe_server::resume(ledger, paused, "crm").await.unwrap();
+    gateway.wait_for(SCOPE, held[0]["key"].as_str().unwrap(), "done").await;
+    gateway.wait_for("default/crm/contact.create", "a", "done").await;
+    gateway.crm.check_effects(done + 2);
+}
+
+#[tokio::test]
 async fn s16_what_nobody_can_mend_is_tried_again_and_then_told() {
     let gateway = Gateway::with("auth: { bearer: revoked }", REFUND, "").await;
     gateway.crm.script([Do::Say(401, json!({}))]);

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 /// What it does with the next write.
@@ -62,6 +62,7 @@ struct State {
     lookups: VecDeque<Do>,
     /// Deduplicates by the header Idempotency-Key.
     dedupes: bool,
+    takes_keys_of_callers: bool,
     /// Which requests fail, always.
     fails: Option<fn(&Effect) -> bool>,
 }
@@ -122,10 +123,34 @@ impl Destination {
         self.state.lock().unwrap().requests.clone()
     }
 
+    /// Accepts keys of callers as they are: nothing is guarded.
+    pub(crate) fn take_keys_of_callers(&self) {
+        self.state.lock().unwrap().takes_keys_of_callers = true;
+    }
+
     #[track_caller]
     pub(crate) fn check_effects(&self, expected: usize) {
         let effects = self.effects();
         assert_eq!(effects.len(), expected, "{effects:#?}");
+        self.check_received();
+    }
+
+    /// Checks every write that arrived for what no destination may get: a caller's own key (S29), and headers between the
+    /// caller and the gateway. Targets of inboxes are told more.
+    #[track_caller]
+    fn check_received(&self) {
+        let takes_keys = self.state.lock().unwrap().takes_keys_of_callers;
+        for request in self.requests().iter().filter(|request| !request.line.starts_with("GET ")) {
+            let key = request.header("idempotency-key");
+            let is_derived = |key: &str| {
+                (16..=32).contains(&key.len()) && key.bytes().all(|byte| b"0123456789abcdef".contains(&byte))
+            };
+            assert!(takes_keys || key.is_none_or(is_derived), "the key is not the gateway's: {request:#?}");
+            let is_for_us = |(name, _): &&(String, String)| name.starts_with("twicesafe-");
+            let is_of_an_event = request.header("webhook-id").is_some();
+            let for_us = request.headers.iter().find(is_for_us).filter(|_| !is_of_an_event);
+            assert_eq!(for_us, None, "a header for the gateway was passed on: {request:#?}");
+        }
     }
 }
 
@@ -262,7 +287,7 @@ async fn say(stream: &mut TcpStream, status: u16, body: &Value) -> Option<()> {
 }
 
 /// Reads one request.
-pub(crate) async fn read(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<Effect> {
+pub(crate) async fn read(stream: &mut (impl AsyncRead + Unpin), buffer: &mut Vec<u8>) -> Option<Effect> {
     let end = loop {
         if let Some(end) = buffer.windows(4).position(|four| four == b"\r\n\r\n") {
             break end;
@@ -288,7 +313,7 @@ pub(crate) async fn read(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option
     Some(Effect { line, headers, body: serde_json::from_slice(&raw).unwrap_or_default(), raw })
 }
 
-async fn more(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<()> {
+async fn more(stream: &mut (impl AsyncRead + Unpin), buffer: &mut Vec<u8>) -> Option<()> {
     let mut part = [0; 16_384];
     let read = stream.read(&mut part).await.ok().filter(|read| *read > 0)?;
     buffer.extend_from_slice(&part[..read]);

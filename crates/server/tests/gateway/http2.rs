@@ -11,7 +11,7 @@ use twicesafe_ledger::{Ledger, ManualClock};
 
 use super::*;
 
-fn file(name: &str) -> String {
+pub(super) fn file(name: &str) -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tls").join(name).display().to_string()
 }
 
@@ -20,13 +20,8 @@ async fn destination(refused: usize, reset: usize, acted: Arc<AtomicUsize>) -> u
     destination_for(refused, reset, acted, None).await
 }
 
-/// The same; where it asks who comes, callers must show a certificate of our authority, over that protocol.
-async fn destination_for(
-    refused: usize,
-    reset: usize,
-    acted: Arc<AtomicUsize>,
-    asks_who: Option<&'static str>,
-) -> u16 {
+/// Returns what a server with our certificate needs, which may ask who comes.
+pub(super) fn tls(protocol: &str, asks_who: bool) -> rustls::ServerConfig {
     let chain: Vec<CertificateDer<'static>> =
         CertificateDer::pem_file_iter(file("cert.pem")).unwrap().map(Result::unwrap).collect();
     let key = PrivateKeyDer::from_pem_file(file("key.pem")).unwrap();
@@ -38,12 +33,23 @@ async fn destination_for(
             .build();
     let builder =
         rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-    let builder = match asks_who.is_some() {
+    let builder = match asks_who {
         true => builder.with_client_cert_verifier(verifier.unwrap()),
         false => builder.with_no_client_auth(),
     };
     let mut config = builder.with_single_cert(chain, key).unwrap();
-    config.alpn_protocols = vec![asks_who.unwrap_or("h2").as_bytes().to_vec()];
+    config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
+    config
+}
+
+/// The same; where it asks who comes, callers must show a certificate of our authority, over that protocol.
+async fn destination_for(
+    refused: usize,
+    reset: usize,
+    acted: Arc<AtomicUsize>,
+    asks_who: Option<&'static str>,
+) -> u16 {
+    let config = tls(asks_who.unwrap_or("h2"), asks_who.is_some());
     let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -75,7 +81,7 @@ async fn destination_for(
     port
 }
 
-async fn world(port: u16, tls: &str) -> World {
+pub(super) async fn world(port: u16, tls: &str) -> World {
     world_with(port, "none", tls).await
 }
 
@@ -91,6 +97,7 @@ async fn world_with(port: u16, auth: &str, tls: &str) -> World {
     wait: 2s
     routes:
       - {{ match: POST /contacts, action: contact.create, key: request.body.id, recovery: person }}
+      - {{ match: 'DELETE /contacts/{{id}}', action: contact.delete, key: request.params.id, recovery: person }}
 "
     );
     let ledger = Ledger::open("memory:").await.unwrap();

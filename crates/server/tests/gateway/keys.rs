@@ -212,6 +212,36 @@ async fn s2_of_two_keys_nobody_knows_which_counts() {
 }
 
 #[tokio::test]
+async fn s29_a_callers_own_key_is_never_passed_on() {
+    let native = PERSON.replace("recovery: person", "recovery: { native-key: { header: X-Once } }");
+    for (routes, place) in [(PERSON, "idempotency-key"), (&native, "x-once")] {
+        let gateway = Gateway::with_routes(routes).await;
+        let mut keys = Vec::new();
+        for generation in 1..=2 {
+            for own in ["of-the-caller", "\"of-the-caller-too\""] {
+                let heard = gateway.post_with("/contacts", &[("idempotency-key", own)], &contact("a")).await;
+                assert_eq!(heard.status, 201, "{heard:?}");
+            }
+            gateway.crm.check_effects(generation);
+            let sent = &gateway.crm.effects()[generation - 1];
+            assert!(!format!("{sent:?}").contains("of-the-caller"), "{sent:?}");
+            keys.push(sent.header(place).unwrap().to_owned());
+            let about = json!({ "scope": SCOPE, "key": "a", "generation": generation });
+            gateway.world.decide("ann", "reset", &about).await;
+        }
+        // A key that outlives the reset would have the destination give the old answer again.
+        assert!(keys.iter().all(|key| key.len() == 32) && keys[0] != keys[1], "{keys:?}");
+        // Who sends none gets none added, but for the destination's own.
+        gateway.post("/contacts", &contact("b")).await;
+        let sent = gateway.crm.effects().remove(2);
+        assert_eq!(
+            (sent.header("idempotency-key"), sent.header("x-once").is_some()),
+            (None, place == "x-once")
+        );
+    }
+}
+
+#[tokio::test]
 async fn keys_may_name_headers() {
     let routes = "- { match: POST /contacts, action: contact.create, key: Idempotency-Key }
 - { match: POST /deals, action: deal.create, key: [X-Order-Id, request.body.line] }

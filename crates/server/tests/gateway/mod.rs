@@ -2,6 +2,7 @@
 
 mod approvals;
 mod bounds;
+mod breaking;
 mod bypassing;
 mod closing;
 pub(crate) mod destination;
@@ -16,6 +17,7 @@ mod passing;
 mod reading;
 mod recovery;
 mod settings;
+mod too_late;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -73,6 +75,9 @@ impl Gateway {
 }
 
 fn configuration(crm: &Destination, destination: &str, routes: &str, more: &str) -> String {
+    if destination.contains("mode: observe") {
+        crm.take_keys_of_callers();
+    }
     let indented =
         |text: &str, by: &str| text.lines().map(|line| format!("{by}{line}\n")).collect::<String>();
     format!(

@@ -59,6 +59,32 @@ async fn s24_a_native_key_is_sent_again_and_the_destination_deduplicates() {
 }
 
 #[tokio::test]
+async fn s14_in_doubt_nothing_is_sent_without_the_key_that_the_route_has_lost() {
+    let routes = |recovery: &str| {
+        format!("{}\n  wait: 1ms", route(recovery)).replace("base: 20ms, cap: 100ms", "base: 10s, cap: 10s")
+    };
+    let gateway = Gateway::with_routes(&routes("native-key")).await;
+    gateway.crm.script([Do::ActAndClose, Do::ActAndClose]);
+    for id in ["a", "b"] {
+        gateway.post("/contacts", &contact(id)).await.refused(409, "TS0015");
+        gateway.wait_for(UPSERT, id, "retryable").await;
+    }
+    gateway.crm.check_effects(2);
+    for lost in ["person", "repeat", LOOKUP] {
+        let changed = configuration(&gateway.crm, "auth: none", &routes(lost), "");
+        gateway.world.control.reload(crate::world::configuration(&changed)).await.unwrap();
+        // One is sent by its caller, the other one by the server.
+        gateway.pass(Duration::from_secs(60)).await;
+        gateway.post("/contacts", &contact("a")).await.refused(423, "TS0016");
+        gateway.wait_for(UPSERT, "b", "review").await;
+        gateway.crm.check_effects(2);
+    }
+    // What was never in doubt goes on by the means of today.
+    assert_eq!(gateway.post("/contacts", &contact("c")).await.status, 201);
+    gateway.crm.check_effects(3);
+}
+
+#[tokio::test]
 async fn s24_what_is_declared_harmless_is_tried_again_by_itself() {
     let gateway = Gateway::in_real_time("auth: none", &route("repeat")).await;
     gateway.crm.script([Do::ActAndClose, Do::ActAndSay(502, json!({}))]);

@@ -122,3 +122,61 @@ impl Upstream {
         Err(Failure::NotSent("it closes every connection before anything can be sent".to_owned()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::sync::Arc;
+    use std::sync::Mutex;
+    use std::sync::atomic::AtomicUsize;
+    use std::task::Poll;
+
+    use hyper_util::rt::TokioIo;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// The first connection is kept from an earlier request, and closed at the very moment when something is to be sent.
+    #[tokio::test]
+    async fn s9_the_time_to_send_is_looked_at_again_for_every_connection() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+        let address = listener.local_addr().expect("it has one");
+        let base = Base::parse(&format!("http://{address}")).expect("it is one");
+        let upstream = Upstream::new(base, true, tls_client(None).expect("nothing can be wrong"));
+        let (near, _far) = tokio::io::duplex(1024);
+        let handshake = hyper::client::conn::http1::handshake(TokioIo::new(near));
+        let (sender, connection) = handshake.await.expect("nothing is sent yet");
+        let mut connection = Box::pin(connection);
+        // It says that it is ready, and goes on only when it is looked after.
+        let polled = poll_fn(|context| Poll::Ready(connection.as_mut().poll(context).is_pending()));
+        assert!(polled.await, "nobody closed it yet");
+        let connection = Arc::new(Mutex::new(Some(connection)));
+        upstream.pool().lend(pool::Connection::one(sender, None)).give_back();
+
+        let heard = Arc::new(AtomicUsize::new(0));
+        let counted = heard.clone();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let mut bytes = [0; 1024];
+                if stream.read(&mut bytes).await.is_ok_and(|read| read > 0) {
+                    counted.fetch_add(1, Ordering::SeqCst);
+                    let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await;
+                }
+            }
+        });
+        let asked = AtomicUsize::new(0);
+        let may_send = || {
+            drop(connection.lock().expect("nobody panics").take());
+            match asked.fetch_add(1, Ordering::SeqCst) {
+                0 => Ok(()),
+                _ => Err("too late".to_owned()),
+            }
+        };
+        let mut request = Request::new(Full::new(Bytes::from_static(b"one")));
+        *request.uri_mut() = upstream.base().join("/").expect("it is an address");
+        let sent = upstream.exchange(request, Care::Little, may_send).await;
+        assert_eq!(sent.err(), Some(Failure::NotSent("too late".to_owned())));
+        assert_eq!((asked.load(Ordering::SeqCst), heard.load(Ordering::SeqCst)), (2, 0));
+    }
+}
