@@ -17,7 +17,20 @@ pub fn block(text: &str) -> Cow<'_, str> {
 
 /// Returns the text on one line with addresses that no mail or chat program turns into a link: `http[:]//evil.example`.
 pub fn unlinked(text: &str) -> String {
-    line(text).replace("://", "[:]//").replace("www.", "www[.]").replace('@', "[@]")
+    let text = line(text).replace("://", "[:]//").replace('@', "[@]");
+    let mut unlinked = String::with_capacity(text.len());
+    let mut letters = text.chars().peekable();
+    let mut before = ' ';
+    while let Some(c) = letters.next() {
+        // Bare names of hosts become links, too.
+        match c == '.' && before.is_alphanumeric() && letters.peek().is_some_and(|next| next.is_alphabetic())
+        {
+            true => unlinked.push_str("[.]"),
+            false => unlinked.push(c),
+        }
+        before = c;
+    }
+    unlinked
 }
 
 fn escaped(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
@@ -78,6 +91,7 @@ mod tests {
         ] {
             assert_eq!((&*line(text), &*block(text)), (on_a_line, in_a_block), "{text:?}");
         }
-        assert_eq!(unlinked("see http://evil.example, ann@evil"), "see http[:]//evil.example, ann[@]evil");
+        assert_eq!(unlinked("see http://evil.example, ann@evil"), "see http[:]//evil[.]example, ann[@]evil");
+        assert_eq!(unlinked("after 1.5 s. See evil.example/a"), "after 1.5 s. See evil[.]example/a");
     }
 }

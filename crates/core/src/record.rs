@@ -118,6 +118,8 @@ pub struct Record {
     pub first_sent_at: Option<Timestamp>,
     /// When nothing of the attempts in doubt can arrive any more.
     pub quiet_at: Option<Timestamp>,
+    /// The recovery of the ledger in which it was asked whether this happened before (S43).
+    pub recovered_since: Option<Timestamp>,
     /// Lookups go on until then. Set exactly while the doubt is being looked up.
     pub ask_until: Option<Timestamp>,
     /// Lookups that gave no answer.

@@ -83,7 +83,9 @@ impl Drop for Finishing {
             if let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_time().build() {
                 let finish = std::panic::AssertUnwindSafe(|| runtime.block_on(work));
                 // It may rest on a timer of the runtime that ended. Then the lease lapses, as after a crash.
-                let _ = std::panic::catch_unwind(finish);
+                if std::panic::catch_unwind(finish).is_err() {
+                    tracing::warn!("failed to store an outcome when its runtime ended; its lease will lapse");
+                }
             }
             left.lock().unwrap_or_else(PoisonError::into_inner).threads -= 1;
         };

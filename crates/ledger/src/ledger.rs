@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::{broadcast, watch};
 use twicesafe_core::{
     Action, Actor, Alert, Answer, Ask, Claim, Command, CommandId, Fingerprint, Grant, IntentId, Name, Notice,
-    Outcome, Policy, Recipe, Renew, Report, Salt, Settle, Source, Status, Timestamp, Verdict, Wait,
+    Outcome, Policy, Recipe, Refusal, Renew, Report, Salt, Settle, Source, Status, Timestamp, Verdict, Wait,
     WaitCause,
 };
 use twicesafe_store::{
@@ -458,6 +458,11 @@ impl Ledger {
             match self.apply(Order::believing(attempt.believed(), command.clone())).await {
                 Ok(applied) => {
                     return match (applied.verdict, applied.stored) {
+                        (Verdict::Refuse(gone), _) if may_have_acted && is_record_gone(&gone) => {
+                            Err(Error::NotRecorded(damaged(&format!(
+                                "the record of what was sent is gone: {gone}"
+                            ))))
+                        }
                         (Verdict::Refuse(refusal), _) => Err(refusal.into()),
                         (_, Some(stored)) => Ok(stored),
                         (_, None) => Err(damaged("what was settled is not there").into()),
@@ -557,6 +562,11 @@ pub(crate) fn given(stored: &Stored, replayed: bool, mismatch: bool) -> Given {
 
 fn has_content(answer: Option<&Answer>) -> bool {
     answer.is_some_and(|answer| *answer != Answer::default())
+}
+
+/// Returns whether a report was refused because its record is not the one it was made for: lost, or changed by something else.
+fn is_record_gone(refusal: &Refusal) -> bool {
+    matches!(refusal, Refusal::NoSuchIntent | Refusal::NotHolder | Refusal::Altered)
 }
 
 fn damaged(what: &str) -> StoreError {

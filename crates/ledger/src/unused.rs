@@ -1,7 +1,7 @@
 //! Permits that nobody has begun to use. Whoever claims may leave at any moment; what they were given goes back then, because
 //! nothing was sent (S13).
 
-use twicesafe_core::{Outcome, Report, Verdict};
+use twicesafe_core::{Counts, Outcome, Report, Verdict};
 use twicesafe_store::{Applied, Tick};
 
 use crate::attempt::Attempt;
@@ -64,7 +64,12 @@ impl Drop for Unused {
 }
 
 async fn give_back(under_way: UnderWay, attempt: Attempt) {
-    let report = Report::Act(Outcome::not_sent("its caller left before anything was sent"));
+    // No attempt was made: callers that leave must not use up those of the others.
+    let report = Report::Act(Outcome::NotSent {
+        reason: "its caller left before anything was sent".into(),
+        retry_after: None,
+        counts: Counts::AsWaiting,
+    });
     if let Err(error) = under_way.ledger().settle(&attempt, report).await {
         tracing::warn!(code = %error.code(), "failed to give back a permit that nobody used: {error}");
     }

@@ -7,7 +7,20 @@ use crate::http::request::pairs;
 
 /// Words in a name that mark a credential, wherever they stand, by their first letter.
 const WORDS: [(u8, &[&str]); 6] = [
-    (b'a', &["accesskey", "api-key", "apikey", "assertion", "authent", "authkey", "authori"]),
+    (
+        b'a',
+        &[
+            "accesskey",
+            "api-key",
+            "apikey",
+            "assertion",
+            "authent",
+            "authkey",
+            "authoris",
+            "authorit",
+            "authoriz",
+        ],
+    ),
     (b'b', &["bearer"]),
     (b'c', &["credential"]),
     (b'p', &["passphrase", "password", "privatekey"]),
@@ -15,7 +28,7 @@ const WORDS: [(u8, &[&str]); 6] = [
     (b't', &["token"]),
 ];
 /// Parts of a name that mark one where they stand between separators.
-const PARTS: [&str; 2] = ["auth", "cookie"];
+const PARTS: [&str; 7] = ["auth", "cookie", "hmac", "jwt", "passwd", "pwd", "sig"];
 /// Short names that parameters of a query have for credentials.
 const SHORT_NAMES: [&str; 8] = ["code", "hmac", "jwt", "key", "pass", "passwd", "pwd", "sig"];
 /// Keys that name something and open nothing.

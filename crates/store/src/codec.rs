@@ -184,6 +184,8 @@ struct Detail {
     #[serde(skip_serializing_if = "Option::is_none")]
     quiet_at: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    recovered_since: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     ask_until: Option<i64>,
     #[serde(skip_serializing_if = "is_zero")]
     asks: u32,
@@ -229,6 +231,7 @@ pub(crate) fn detail_text(record: &Record) -> Option<String> {
     let detail = Detail {
         first_sent_at: record.first_sent_at.map(Timestamp::as_millis),
         quiet_at: record.quiet_at.map(Timestamp::as_millis),
+        recovered_since: record.recovered_since.map(Timestamp::as_millis),
         ask_until: record.ask_until.map(Timestamp::as_millis),
         asks: record.asks,
         kept: record.kept.as_ref().map(|answer| KeptDetail {
@@ -261,6 +264,7 @@ pub(crate) fn put_detail(record: &mut Record, text: &str) -> Result<Option<Body>
     let receipt = |text: Option<String>| text.map(|text| parse_receipt(&unhex(&text)?)).transpose();
     record.first_sent_at = at(detail.first_sent_at);
     record.quiet_at = at(detail.quiet_at);
+    record.recovered_since = at(detail.recovered_since);
     record.ask_until = at(detail.ask_until);
     record.asks = detail.asks;
     record.replay_until = at(detail.replay_until);

@@ -153,6 +153,7 @@ impl Text {
             due_at,
             first_sent_at,
             quiet_at,
+            recovered_since,
             ask_until,
             asks,
             kept,
@@ -187,7 +188,7 @@ impl Text {
         self.number(fence.number().cast_signed());
         self.number(i64::from(*tries));
         self.option(attempt.as_ref(), Self::attempt);
-        [due_at, first_sent_at, quiet_at, ask_until].into_iter().for_each(|at| self.at(*at));
+        [due_at, first_sent_at, quiet_at, recovered_since, ask_until].into_iter().for_each(|at| self.at(*at));
         self.number(i64::from(*asks));
         self.option(kept.as_ref(), |text, kept| {
             text.answer(kept);

@@ -18,18 +18,7 @@ pub(super) fn fresh(claim: &Claim, lane: Option<Lane>, command: &Command, moment
     // Whoever sends an event names it, and is known to name it the same again.
     let suspicion = claim.name.key.suspicion().filter(|_| !claim.policy.unattended);
     draft.notices.extend(suspicion.map(Notice::SuspiciousKey));
-    match moment.recovering_since {
-        // The ledger may have known this intent and lost it (S43): treat it like an attempt nobody heard of again.
-        Some(since) if claim.policy.recovery != Recovery::Repeat => {
-            draft.record.doubt = true;
-            draft.record.first_sent_at = Some(since);
-            draft.record.quiet_at = Some(draft.quiet_after(moment.now));
-            draft.follow_class(None);
-            draft.journal(Event::Recovering, "the ledger lost its tail; this may have happened before");
-            told_by_status(draft, claim)
-        }
-        _ => open(draft, claim),
-    }
+    open(draft, claim)
 }
 
 /// What is believed of an intent before anything has happened to it.
@@ -54,6 +43,7 @@ pub(super) fn unheard_of(
         due_at: None,
         first_sent_at: None,
         quiet_at: None,
+        recovered_since: None,
         ask_until: None,
         asks: 0,
         kept: None,
@@ -284,6 +274,9 @@ fn open(mut draft: Draft<'_>, claim: &Claim) -> Transition {
     if !draft.record.is_approved() {
         return hold(draft);
     }
+    if draft.may_have_been_lost() {
+        return told_by_status(draft, claim);
+    }
     if let Grant::Accept { due_in } = claim.grant {
         if draft.record.due_at.is_none() {
             draft.record.due_at = Some(now + due_in);
@@ -337,6 +330,25 @@ enum Way {
 }
 
 impl Draft<'_> {
+    /// Raises doubt, once in a recovery, where the ledger may have lost that this happened (S43): it is treated like an attempt
+    /// nobody heard of again, whether the ledger still knows of the intent or not. Returns whether it did.
+    fn may_have_been_lost(&mut self) -> bool {
+        let Some(since) = self.moment.recovering_since else { return false };
+        let record = &self.record;
+        if record.doubt || record.policy.recovery == Recovery::Repeat || record.recovered_since == Some(since)
+        {
+            return false;
+        }
+        let quiet_at = self.quiet_after(self.now());
+        self.record.recovered_since = Some(since);
+        self.record.doubt = true;
+        self.record.first_sent_at = Some(since);
+        self.record.quiet_at = Some(quiet_at);
+        self.follow_class(None);
+        self.journal(Event::Recovering, "the ledger lost its tail; this may have happened before");
+        true
+    }
+
     fn wait(self, until: Timestamp, cause: WaitCause) -> Transition {
         self.tell(Verdict::Wait(Wait { until, cause }))
     }

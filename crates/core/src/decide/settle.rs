@@ -54,6 +54,10 @@ pub(super) fn settle(mut draft: Draft<'_>, settle: &Settle) -> Transition {
         };
     }
     let current = settle.fence == draft.record.fence && settle.generation == draft.record.generation;
+    if settle.generation == draft.record.generation {
+        // A permit that the ledger does not know of and that has its secret was given, and lost with the ledger's tail (S43).
+        draft.record.fence = draft.record.fence.max(settle.fence);
+    }
     let attempt = draft.record.attempt.take_if(|attempt| current && may_say(attempt.kind, &settle.report));
     match (attempt, &settle.report) {
         (Some(attempt), Report::Act(outcome)) => acted(&mut draft, &attempt, outcome, content),
@@ -68,7 +72,7 @@ impl Draft<'_> {
     /// Whether who commands was given that permit, however long ago (S48).
     fn was_given(&self, fence: Fence, generation: u32, secret: PermitSecret) -> bool {
         let of = |salt| PermitSecret::of(salt, fence, generation, &self.command.actor);
-        fence <= self.record.fence && self.record.salt.is_some_and(|salt| of(salt).is(secret))
+        self.record.salt.is_some_and(|salt| of(salt).is(secret))
     }
 }
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use twicesafe_core::journal::Event;
 use twicesafe_core::{
-    Alert, Counts, Finding, IntentId, Lane, Lookup, MachineClock, Outcome, Permit, Policy, Recovery, Refusal,
-    Report, Resolution, STUCK_AFTER, Source, Status, Timestamp, Verdict, WaitCause,
+    Alert, ApprovalRule, Counts, Finding, IntentId, Lane, Lookup, MachineClock, Outcome, Permit, Policy,
+    Recovery, Refusal, Report, Resolution, STUCK_AFTER, Source, Status, Timestamp, Verdict, WaitCause,
 };
 
 use super::ledger::*;
@@ -445,4 +445,51 @@ fn s43_repeat_and_a_fresh_enough_native_key_go_on_while_the_ledger_recovers() {
         ledger.moment.recovering_since = Some(ledger.moment.now.minus(60 * SECOND));
         assert_eq!(ledger.permit().doubt, doubt);
     }
+}
+
+#[test]
+fn s43_a_known_key_is_doubtful_too_once_in_a_recovery() {
+    let approved = |mut ledger: Ledger| {
+        ledger.claim();
+        ledger.approve("ann");
+        ledger.check(Status::Ready, false);
+        ledger
+    };
+    let retryable = |mut ledger: Ledger| {
+        let permit = ledger.permit();
+        ledger.acted(&permit, not_sent());
+        ledger.check(Status::Retryable, false);
+        ledger
+    };
+    let asks = Policy { approval: Some(ApprovalRule::default()), ..Policy::default() };
+    for mut ledger in [approved(Ledger::agreed(asks)), retryable(Ledger::new(Recovery::Person))] {
+        ledger.pass(3600 * SECOND);
+        // What came of it since may be lost: the next one must not act again.
+        ledger.moment.recovering_since = Some(ledger.moment.now.minus(900 * SECOND));
+        assert!(!matches!(ledger.claim(), Verdict::Proceed(_)));
+        ledger.check(Status::Review, true);
+        ledger.pass(3600 * SECOND);
+        ledger.resolve(Resolution::DidNotHappen);
+        // Somebody has looked: it is not asked about again in this recovery, but in the next one.
+        let permit = ledger.permit();
+        ledger.acted(&permit, not_sent());
+        ledger.pass(3600 * SECOND);
+        ledger.moment.recovering_since = Some(ledger.moment.now.minus(1800 * SECOND));
+        assert!(!matches!(ledger.claim(), Verdict::Proceed(_)));
+        ledger.check(Status::Review, true);
+    }
+}
+
+#[test]
+fn s43_a_permit_that_was_lost_with_the_tail_still_tells_that_it_happened() {
+    let mut ledger = Ledger::new(Recovery::Person);
+    let first = ledger.permit();
+    ledger.acted(&first, not_sent());
+    ledger.pass(3600 * SECOND);
+    let before = ledger.record.clone();
+    let lost = ledger.permit();
+    ledger.record = before;
+    ledger.acted(&lost, answered("inv_1"));
+    ledger.check(Status::Done, false);
+    assert_eq!(ledger.record().fence, lost.fence, "no later permit has its number");
 }

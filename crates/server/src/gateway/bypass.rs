@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use hyper::Method;
-use hyper::header::HeaderName;
+use hyper::header::{CONTENT_TYPE, HeaderName};
 use serde::de::IgnoredAny;
 use twicesafe_ledger::Code;
 
@@ -49,6 +49,9 @@ const OF_THE_WAY_HERE: [&str; 6] = [
 /// Parameters of a query, a form or a JSON object that name another method. The overriding headers are also read there.
 const OVERRIDING_PARAMETERS: [&str; 2] = ["_method", "_httpmethod"];
 
+/// Most bytes of a parameter's name that are looked at: no name of a method is longer.
+const NAME_BYTES_MAX: usize = 256;
+
 /// Whether a method is passed on. Methods are told apart by case.
 pub(super) fn is_known(method: &Method) -> bool {
     METHODS.contains(method)
@@ -81,6 +84,11 @@ pub(super) fn check_head(request: &Request) -> Result<(), Problem> {
     if let Some(name) = request.headers.keys().find(|name| is_overriding(name)) {
         return Err(another(format!("the header `{name}` makes another request of this one")));
     }
+    if request.headers.get_all(CONTENT_TYPE).iter().count() > 1 {
+        return Err(another(
+            "it has more than one Content-Type, and servers differ in which they take".to_owned(),
+        ));
+    }
     let query = request.uri.query().unwrap_or_default();
     if [request.path(), query].iter().any(|text| text.contains("%00")) {
         return Err(another("its address has a NUL (`%00`), where some servers end it".to_owned()));
@@ -95,11 +103,12 @@ pub(super) fn check_body(request: &Request) -> Result<(), Problem> {
         return Ok(());
     }
     let media_type = media_type(&request.headers);
-    if media_type == "application/x-www-form-urlencoded" {
+    // Some servers take a body without a type for a form.
+    if media_type.starts_with("application/x-www-form-urlencoded") || media_type.is_empty() {
         let text = String::from_utf8_lossy(body);
-        return check_names(pairs(&text).into_iter().map(|(name, _)| name), "form");
+        check_names(pairs(&text).into_iter().map(|(name, _)| name), "form")?;
     }
-    if media_type == "multipart/form-data" {
+    if media_type.starts_with("multipart/") {
         return check_names(parts_named(body), "form");
     }
     let begins = body.trim_ascii_start().first();
@@ -119,9 +128,11 @@ fn parts_named(body: &[u8]) -> impl Iterator<Item = String> {
     body.windows(NAME.len()).enumerate().filter(|(_, window)| window.eq_ignore_ascii_case(NAME)).map(
         move |(from, _)| {
             let value = &body[at(from)..];
+            let value = &value[..value.len().min(NAME_BYTES_MAX)];
             let value = value.strip_prefix(b"\"").unwrap_or(value);
             let end = value.iter().position(ends).unwrap_or(value.len());
-            String::from_utf8_lossy(&value[..end]).into_owned()
+            // Some servers drop backslashes in a quoted name.
+            String::from_utf8_lossy(&value[..end]).replace('\\', "")
         },
     )
 }

@@ -94,7 +94,7 @@ fn of_request_errors(errors: &[Value]) -> Meaning {
 /// Returns the meaning of what a mutation gave: `{"userErrors": [...]}` is a no, and `{"success": false}` leaves it open.
 fn of_payload(payload: &Value) -> Meaning {
     let Some(fields) = payload.as_object() else { return Meaning::Answered };
-    let is_list_of_errors = |name: &str| name == "userErrors" || name.ends_with("UserErrors");
+    let is_list_of_errors = |name: &str| name == "errors" || name.ends_with("Errors");
     let says_no = fields
         .iter()
         .any(|(name, value)| is_list_of_errors(name) && value.as_array().is_some_and(|all| !all.is_empty()));

@@ -1,5 +1,6 @@
 //! A guarded write: from the request to an intent, and from what came of it to an answer.
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -36,6 +37,7 @@ pub(super) async fn answer(arrival: Arrival<'_>, request: &mut Request) -> Resul
     let sending = arrival.sending(request, callback);
     let view = Arc::new(sending.view_seen(&arrival.parameters, arrival.route.sees_headers));
     check_names(&sending, &view)?;
+    check_alike(&arrival.route, &view)?;
     let sending = Arc::new(sending);
     let wish = Wish { arrival: &arrival, sending: &sending, view: &view, work, step, is_rehearsal };
     let name = wish.name(header_key.as_ref())?;
@@ -145,6 +147,31 @@ fn check_names(sending: &Sending, view: &Value) -> Result<(), Problem> {
     }
 }
 
+/// Servers that do not mind letter case or blanks would take another amount than the one a person is asked about (S46).
+fn check_alike(route: &Route, view: &Value) -> Result<(), Problem> {
+    let decides = route.approve.is_some() || !route.caps.is_empty();
+    let is_alike = |part: &str| view.get(part).is_some_and(has_names_alike);
+    match decides && (is_alike("body") || is_alike("query")) {
+        false => Ok(()),
+        true => Err(Problem::bad_request(
+            "the request has two names that differ only in letter case or blanks, and servers differ in which of them counts",
+            "Send every name once, in one spelling.",
+        )),
+    }
+}
+
+fn has_names_alike(value: &Value) -> bool {
+    match value {
+        Value::Array(items) => items.iter().any(has_names_alike),
+        Value::Object(members) => {
+            let mut seen = HashSet::with_capacity(members.len());
+            !members.keys().all(|name| seen.insert(name.trim().to_lowercase()))
+                || members.values().any(has_names_alike)
+        }
+        _ => false,
+    }
+}
+
 fn own(request: &Request, name: &str) -> Option<String> {
     request.header(name).filter(|value| !value.is_empty()).map(str::to_owned)
 }
@@ -171,6 +198,7 @@ impl Foreseen {
         let is_asked_about = wish.says_asked().unwrap_or(false);
         let agreed = || {
             check_names(sending, view)?;
+            check_alike(&arrival.route, view)?;
             wish.check_fingerprint()?;
             wish.says_asked()?;
             match &name {

@@ -193,12 +193,35 @@ async fn s46_a_method_is_one_of_those_that_are_known_and_nothing_makes_another_o
             "multipart/form-data; boundary=b",
             "--b\r\ncontent-disposition: form-data; name=\"_method\"\r\n\r\nPOST\r\n--b--",
         ),
+        (
+            "/refunds",
+            "multipart/mixed; boundary=b",
+            "--b\r\ncontent-disposition: form-data; name=\"_\\method\"\r\n\r\nPOST\r\n--b--",
+        ),
+        ("/refunds", "", "_method=POST&amount=5"),
+        ("/refunds", "application/json\r\ncontent-type: application/x-www-form-urlencoded", "{}"),
     ] {
         let headers = [("content-type", of_type), ("idempotency-key", "k")];
-        let heard = gateway.world.send("PUT", &format!("/to/crm{path}"), &headers, body.as_bytes()).await;
+        let headers = if of_type.is_empty() { &headers[1..] } else { &headers[..] };
+        let heard = gateway.world.send("PUT", &format!("/to/crm{path}"), headers, body.as_bytes()).await;
         heard.refused(400, "TS0100");
         gateway.check_no_refund(body);
     }
+    // Two spellings of a field that decides.
+    for (of_type, body) in [
+        ("application/json", r#"{"id": 1, "amount": 1, "Amount": 5000}"#),
+        (form, "id=1&amount=1&+amount=5000"),
+    ] {
+        let headers = [("content-type", of_type), ("idempotency-key", "alike")];
+        let heard = gateway.world.send("POST", "/to/crm/refunds", &headers, body.as_bytes()).await;
+        heard.refused(400, "TS0070");
+    }
+    // Looking for names takes no longer than reading.
+    let many = "name=".repeat(400_000);
+    let headers = [("content-type", "multipart/form-data; boundary=b"), ("idempotency-key", "many")];
+    let begun = std::time::Instant::now();
+    gateway.world.send("PUT", "/to/crm/notes/1", &headers, many.as_bytes()).await;
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     for path in ["/notes/1?a=%00", "/notes/%00"] {
         assert_eq!(gateway.post(path, &refund()).await.status, 400, "{path}");
     }

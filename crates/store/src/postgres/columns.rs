@@ -289,6 +289,7 @@ pub(super) fn stored(row: &impl Columns, rows: &RowCodec) -> Result<Stored, Stor
         due_at: at(row, 19)?,
         first_sent_at: None,
         quiet_at: None,
+        recovered_since: None,
         ask_until: None,
         asks: 0,
         kept: None,

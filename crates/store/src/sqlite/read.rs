@@ -515,6 +515,7 @@ pub(super) fn stored(row: &Row<'_>, rows: &RowCodec) -> Result<Stored, StoreErro
         due_at: at(18)?,
         first_sent_at: None,
         quiet_at: None,
+        recovered_since: None,
         ask_until: None,
         asks: 0,
         kept: None,

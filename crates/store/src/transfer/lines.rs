@@ -448,6 +448,7 @@ impl LineCodec {
             due_at: at(line.due_at),
             first_sent_at: None,
             quiet_at: None,
+            recovered_since: None,
             ask_until: None,
             asks: 0,
             kept: None,
