@@ -75,7 +75,8 @@ impl Hash for Believed {
         (record.generation, record.status, record.doubt, record.fence, record.tries).hash(state);
         record.fingerprint.as_ref().map(|fingerprint| fingerprint.digest()[0]).hash(state);
         record.attempt.hash(state);
-        (record.due_at, record.first_sent_at, record.quiet_at, record.ask_until).hash(state);
+        (record.due_at, record.first_sent_at, record.quiet_at, record.recovered_since, record.ask_until)
+            .hash(state);
         (&record.kept, &record.answer, record.source, &record.approval).hash(state);
         (record.replay_until, record.waits_until, record.settled_at).hash(state);
         (record.last_settle, record.last_evidence, record.last_decision).hash(state);
@@ -211,6 +212,7 @@ pub fn times(record: &mut Record) -> impl Iterator<Item = &mut Timestamp> {
         &mut record.due_at,
         &mut record.first_sent_at,
         &mut record.quiet_at,
+        &mut record.recovered_since,
         &mut record.ask_until,
         &mut record.replay_until,
         &mut record.waits_until,
