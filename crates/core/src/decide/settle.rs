@@ -65,6 +65,8 @@ pub(super) fn settle(mut draft: Draft<'_>, settle: &Settle) -> Transition {
         (None, _) => return stale(draft, settle, receipt, content),
     }
     draft.record.last_settle = Some(receipt);
+    // Its permit is the last one, so that nothing of it was lost (S43).
+    draft.record.recovered_since = draft.moment.recovering_since.or(draft.record.recovered_since);
     draft.noted(true)
 }
 
