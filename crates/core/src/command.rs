@@ -131,7 +131,7 @@ pub enum Grant {
 pub struct Renew {
     /// The permit.
     pub fence: Fence,
-    /// What was told with it.
+    /// Proves that the caller was given the permit.
     pub secret: PermitSecret,
     /// Which process acts, where that has become known only now.
     pub holder: Option<Actor>,
@@ -144,7 +144,7 @@ pub struct Settle {
     pub fence: Fence,
     /// The generation it was for.
     pub generation: u32,
-    /// What was told with it.
+    /// Proves that the caller was given the permit.
     pub secret: PermitSecret,
     /// What came of it.
     pub report: Report,

@@ -192,7 +192,7 @@ impl Entry {
         *hasher.finalize().as_bytes().first_chunk().expect("a hash has 32 bytes")
     }
 
-    /// Whether its words were forgotten.
+    /// Returns whether its words were forgotten.
     pub fn is_forgotten(&self) -> bool {
         self.reason.is_empty() && self.actor == Actor::forgotten()
     }

@@ -87,11 +87,11 @@ pub struct Moment {
     pub dice: u32,
     /// Set while the ledger recovers from a lost tail: since when records may be missing (S43).
     pub recovering_since: Option<Timestamp>,
-    /// What is known of the machine's clock (S10).
+    /// The state of the machine's clock (S10).
     pub clock: MachineClock,
 }
 
-/// What is known of a machine's clock: one without a battery starts wherever it was when it was switched off.
+/// The state of a machine's clock. A clock without a battery starts at the time at which it was switched off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum MachineClock {
     /// Somebody has set it since the machine was started, or nothing depends on it.
@@ -101,7 +101,7 @@ pub enum MachineClock {
     Unset {
         /// The last ledger time of which it is known that it was before the start.
         before_start: Timestamp,
-        /// How much longer somebody is waited for who sets it.
+        /// The time left in which somebody may still set it.
         wait: Duration,
     },
 }

@@ -13,7 +13,7 @@ use crate::name::{Actor, Name, Step};
 use crate::permit::{Fence, PermitKind};
 use crate::policy::{Policy, Recovery, VersionMeans};
 
-/// How long an intent may be due, and left to somebody who does not come, before it is stuck (S47).
+/// The time after which a due intent is stuck if its caller does not come back (S47).
 pub const STUCK_AFTER: Duration = Duration::from_secs(600);
 
 /// The status of an intent; the same words for people and machines.

@@ -25,7 +25,7 @@ pub struct Held {
     pub intent: IntentId,
     /// Which one.
     pub fence: Fence,
-    /// What was told with it.
+    /// Proves that the caller was given the permit.
     pub secret: PermitSecret,
 }
 

@@ -11,7 +11,7 @@ use crate::verdict::{Wait, WaitCause};
 /// How soon what waits for somebody else is due again, at the earliest.
 const WAITING_MIN: Duration = Duration::from_secs(1);
 
-/// How often what waits for the machine's clock to be set is looked at again.
+/// The pause between two looks at whether the machine's clock is set.
 const CLOCK_LOOKED_AT_EVERY: Duration = Duration::from_secs(10);
 
 /// Looks whether anything is over.
@@ -169,8 +169,8 @@ impl Draft<'_> {
         self.now() + self.moment.ahead
     }
 
-    /// How long a native key still waits for the machine's clock to be set: it was first sent before the machine was started, and nobody
-    /// knows how long ago that is (S24). `Some(Duration::ZERO)`: nobody has set the clock in time.
+    /// Returns the time that a native key still waits for the machine's clock to be set (S24). The key was first sent before the machine
+    /// started, so its age is unknown. `Some(Duration::ZERO)` means that the clock was not set in time.
     pub(super) fn waits_for_clock(&self) -> Option<Duration> {
         let MachineClock::Unset { before_start, wait } = self.moment.clock else { return None };
         let first = self.record.first_sent_at?;

@@ -40,7 +40,7 @@ pub fn decide(
 ) -> Transition {
     let lane = lane.cloned();
     match (&command.action, record) {
-        // What was read is not there any more.
+        // The record that the caller read is gone.
         (Action::Claim(claim), None) if claim.about.is_some() => Transition::refusing(Refusal::NoSuchIntent),
         (Action::Claim(claim), None) => claim::fresh(claim, lane, command, moment),
         (Action::Adopt(adopt), None) => adopt::fresh(adopt, lane, command, moment),

@@ -101,7 +101,7 @@ pub(super) fn resolve(mut draft: Draft<'_>, resolve: &Resolve) -> Transition {
     if draft.record.fence != resolve.about {
         return draft.refuse(Refusal::Moved);
     }
-    // What is stuck in doubt waits for a person like a review (S47).
+    // A person decides a stuck intent in doubt like a review (S47).
     let is_stuck = draft.record.doubt && draft.record.is_stuck(draft.now());
     if draft.record.status != Status::Review && !is_stuck {
         let status = draft.record.status;

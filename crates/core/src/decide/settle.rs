@@ -71,7 +71,7 @@ pub(super) fn settle(mut draft: Draft<'_>, settle: &Settle) -> Transition {
 }
 
 impl Draft<'_> {
-    /// Whether who commands was given that permit, however long ago (S48).
+    /// Returns whether the caller was given that permit, however long ago (S48).
     fn was_given(&self, fence: Fence, generation: u32, secret: PermitSecret) -> bool {
         let of = |salt| PermitSecret::of(salt, fence, generation, &self.command.actor);
         self.record.salt.is_some_and(|salt| of(salt).is(secret))
